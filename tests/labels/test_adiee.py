@@ -15,7 +15,7 @@ from editjudge.core.settings import read
 from editjudge.editors import procedural
 from editjudge.labels import adiee
 from editjudge.labels.adiee import EditFeatures
-from editjudge.labels.data_settings import AdieeSource
+from editjudge.labels.rows import AdieeSource
 from editjudge.sources.builtin import scenes
 
 GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}

@@ -12,7 +12,7 @@ from editjudge.core import records
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError
 from editjudge.labels import published as data
-from editjudge.labels.data_settings import EditRewardSource, RatingsSource
+from editjudge.labels.rows import EditRewardSource, RatingsSource
 
 NAMES = ("source", "edited", "instruction", "type")
 PICTURES = {f"p/{name}.png": seed for seed, name in enumerate(("source", "a", "b", "c"))}

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = {file.stem: load_recipe(file) for file in sorted((ROOT / "pipelines").glob("*_centric/*.yaml"))}
 RECIPE = Recipe("t", (("edit_area", ("ssim", "lpips")), ("unedit_area", ("emd", "delta_e"))))
 AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
+OF_PEOPLE = [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)]
 # Source: table "Training pairs" of GEditBench v2's configuration (arXiv 2603.28547).
 PAPER = {
     "color_alter": [
@@ -37,25 +38,11 @@ PAPER = {
         ("unedit_area", "lpips", -1, 0.63, -0.19, [("emd_both_sides", -1)]),
     ],
     "ps_human": [
-        (
-            "edit_area",
-            "face_ID_sim",
-            1,
-            0.64,
-            -0.26,
-            [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)],
-        ),
+        ("edit_area", "face_ID_sim", 1, 0.64, -0.26, OF_PEOPLE),
         ("unedit_area", "lpips", -1, 0.68, -0.24, [("bg_faceID_sim", 1)]),
     ],
     "motion_change": [
-        (
-            "edit_area",
-            "face_ID_sim",
-            1,
-            0.63,
-            -0.42,
-            [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)],
-        ),
+        ("edit_area", "face_ID_sim", 1, 0.63, -0.42, OF_PEOPLE),
         ("unedit_area", "lpips", -1, 0.64, -0.44, [("bg_faceID_sim", 1)]),
     ],
     "oref": [("edit_area", "sam_dino_cls_sim", 1, 0.62, -0.56, [("sam_clip_cls_sim", 1)])],

@@ -10,7 +10,7 @@ from chat_client import chat_server
 from fake_server import Server
 from hypothesis import given
 from hypothesis import strategies as st
-from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey, prompts, recipe
+from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, prompts, recipe
 
 from editjudge.core import params, records
 from editjudge.editors import settings
@@ -225,17 +225,13 @@ def test_one_judge_without_a_budget_left_does_not_silence_the_other(sound: Serve
     assert Counter(row["status"] for row in alone) == {"done": 2, "unasked": 10}
 
 
-def test_the_recipes_prompt_is_asked_where_a_judge_has_none_of_its_own(tmp_path: Path) -> None:
+def test_the_recipes_dimension_is_asked_and_its_prompt_where_a_judge_has_none_of_its_own(tmp_path: Path) -> None:
     with chat_server(brightest=True, bodies=True) as server:
         annotated({"j": endpoint(server.url)}, 1, tmp_path / "c", most=1, prompt="reason_first")
         assert "the reason first" in server.log(forget=True)["bodies"][0]
         own = endpoint(server.url, prompt="reason_last")
         annotated({"j": own}, 1, tmp_path / "c", most=1, prompt="reason_first")
-        assert "the decision first" in server.log()["bodies"][0]
-
-
-def test_the_recipes_dimension_is_asked(tmp_path: Path) -> None:
-    with chat_server(brightest=True, bodies=True) as server:
+        assert "the decision first" in server.log(forget=True)["bodies"][0]
         how = replace(recipe(), judge=Judging("decision", "visual_quality", 1))
         judge = asking.open_judge("pairwise.judges.j", endpoint(server.url), tmp_path / "c")
         [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, {"j": judge})
@@ -276,9 +272,3 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     records.check("train_pairs", pairs, "pairs")
     assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
     assert train_pairs.share_right(train_pairs.truth(chosen)) > 0.5
-
-
-def test_equal_edits_are_a_tie(sound: Server, tmp_path: Path) -> None:
-    edits = [row | {"image": grey(77)} for row in candidates(1)]
-    rows, _ = annotated({"j": endpoint(sound.url)}, 1, tmp_path / "c", edits)
-    assert {row["winner"] for row in rows} == {"Tie"}

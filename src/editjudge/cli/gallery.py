@@ -15,7 +15,7 @@ from editjudge.core import records
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.editors.galleries import metadata as gallery_lines
-from editjudge.editors.galleries import pictures, suite_gallery
+from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 from editjudge.engine.progress import progress
 
@@ -190,7 +190,7 @@ def write_suite(*, suite: Suite, model: Models, out: Path, overwrite: Overwrite 
         check_free(out / name, overwrite)
     told = []
     for name in model:
-        count = suite_gallery.write(_rows(Path(f"data/suite_gallery/{name}"), suite), files, out / name)
+        count = pictures.write_suite(_rows(Path(f"data/suite_gallery/{name}"), suite), files, out / name)
         told.append(f"{name}: {count} images of {len(files)} cases")
     _tell(told)
 
@@ -209,8 +209,8 @@ def read_suite(
         out: The Parquet file.
     """
     pictures.check_name(model, "model")
-    report = suite_gallery.GalleryReport()
-    rows = suite_gallery.read(gallery, _cases(suite), model, report)
+    report = pictures.GalleryReport()
+    rows = pictures.read_suite(gallery, _cases(suite), model, report)
     if out is None:
         for _ in rows:
             pass

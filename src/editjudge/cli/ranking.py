@@ -18,7 +18,7 @@ from editjudge.core import records
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
-from editjudge.editors.galleries import pictures, suite_gallery
+from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
 from editjudge.models.endpoint.spending import cost_rows
 from editjudge.statistics import boards
@@ -178,7 +178,7 @@ def _cases(form: suites.Form, setting: suites.SuiteSetting, folder: Path, out: P
                 bad.add(row)
             else:
                 cases.add(row)
-    for row in refused[: suite_gallery.SHOWN]:
+    for row in refused[: pictures.SHOWN]:
         complain("suite", f"{row['file']}: row {row['row']}: {row['reason']}")
     if refused:
         complain("suite", f"{len(refused)} rows are no cases: {out / 'refused.csv'}")
@@ -195,11 +195,11 @@ def _galleries(
     with records.TableWriter(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
         for gallery in galleries:
             model = gallery.stem if gallery.is_file() else gallery.absolute().name
-            report, file = suite_gallery.GalleryReport(), folder / f"{len(edits)}.parquet"
+            report, file = pictures.GalleryReport(), folder / f"{len(edits)}.parquet"
             if model in edits:
                 raise pictures.GalleryError(f"{gallery}: another gallery is called {model}: name the folders by models")
             pictures.check_name(model, "model")
-            records.write(file, suite_gallery.read(gallery, cases, model, report), "candidates")
+            records.write(file, pictures.read_suite(gallery, cases, model, report), "candidates")
             edits[model] = {row["key"]: row for row in records.iterate(file, "candidates", "image")}
             for row in report.rows:
                 lacking.add({"model": model, **row})

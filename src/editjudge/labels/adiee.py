@@ -19,8 +19,7 @@ from editjudge.core.tables import RowError
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.features import FeatureScorer
 from editjudge.judges.settings import FeatureSetting
-from editjudge.labels.data_settings import AdieeSource
-from editjudge.labels.rows import ImageSink, LabelledEdit, added, part_of, row
+from editjudge.labels.rows import AdieeSource, ImageSink, LabelledEdit, added, part_of, row
 
 Role: TypeAlias = Literal["truth", "input", "edit"]
 Limits: TypeAlias = tuple[float | None, float | None]

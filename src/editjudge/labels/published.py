@@ -26,8 +26,7 @@ from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.judges.rubrics import DIMENSIONS as RATED_DIMENSIONS
 from editjudge.judges.rubrics import type_of
-from editjudge.labels.data_settings import EditRewardSource, RatingsSource
-from editjudge.labels.rows import ImageSink, LabelledEdit, added, of_photo, row
+from editjudge.labels.rows import EditRewardSource, ImageSink, LabelledEdit, RatingsSource, added, of_photo, row
 
 DIMENSIONS = ("instruction_following", "visual_quality")
 PREFERRED = "people preferred it, EditReward-Data"

@@ -10,7 +10,7 @@ from typing import Any
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.editors.galleries import pictures, suite_gallery
+from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import progress
 from editjudge.stages.graph.arena import ImportedSetting
@@ -27,10 +27,10 @@ def run(model: str) -> None:
         raise params.ParamsError(f"imported.{model}: `editors` has a model of this name")
     if not path.exists():
         raise params.ParamsError(f"imported.{model}.path: {path} not found")
-    found = suite_gallery.GalleryReport()
+    found = pictures.GalleryReport()
     if setting.suite:
         cases = records.iterate(Path(f"data/suites/{setting.suite}.parquet"), "suites")
-        rows = suite_gallery.read(path, cases, model, found)
+        rows = pictures.read_suite(path, cases, model, found)
     else:
         prompts, given = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench"), Given(path, model)
         named = [(row["key"], row["task"]) for row in prompts]

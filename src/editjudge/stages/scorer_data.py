@@ -1,6 +1,6 @@
 """Stage scorer_data: what a scorer learns from, of the source that params.yaml names: edits with scores, or pairs.
 
-A source is a function in SOURCES, and a class of settings of the same name in labels/data_settings.py. It gives rows
+A source is a function in SOURCES, and a class of settings of the same name in labels/rows.py. It gives rows
 of stages/scorer_data.schema.json one after the other. Images that stand in no file yet go to `images.add`, which
 answers with the name and the SHA-256 that a row needs; others are named where they stand: `<Parquet file>/<key>`."""
 
@@ -21,7 +21,7 @@ from editjudge.core.settings import read, section
 from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee, published, rows, scored, tiers
-from editjudge.labels.data_settings import AnnotationsSource, LabelSource, ProbeSource
+from editjudge.labels.rows import AnnotationsSource, LabelSource, ProbeSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting

@@ -2,10 +2,12 @@
 
 A folder has one image a key, named by it: KEY.png, .jpg, .jpeg or .webp. A table (CSV, JSON lines, Parquet) has the
 columns key and image, bytes or a path beside the table, and may have model. `Given` reads them and changes nothing.
-`export_png` and `export_parquet` write our own.
+`export_png` and `export_parquet` write our own. A suite's published form is a folder, too, with `<file>.png` of each of
+its cases; GEdit-Bench v1 has fullset/TASK/LANGUAGE/KEY.png.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 from editjudge.core import images, reading, records
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.keys import FILE_NAME
+from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries import metadata
 from editjudge.editors.galleries.metadata import GalleryError
@@ -27,6 +30,8 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 PNG = b"\x89PNG\r\n\x1a\n"
 SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
+SHOWN = 20  # names of each kind in a line
+WORDS = {"missing": "missing", "broken": "broken", "extra": "of no case"}
 FORM = pa.schema(
     [
         ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
@@ -133,9 +138,9 @@ def at_path(folder: Path, path: str) -> bytes | str:
         return str(error)
 
 
-def candidate(key: str, task: str, model: str, found: bytes | str) -> records.Row:
+def candidate(key: str, task: str, model: str, found: bytes | str) -> Row:
     """A row of the contract candidates. found: the image, as it came; or why there is none."""
-    row: records.Row = {"key": key, "task": task, "model": model, "image": None, "damage": None}
+    row: Row = {"key": key, "task": task, "model": model, "image": None, "damage": None}
     if isinstance(found, bytes):
         try:
             images.decode(found)
@@ -164,7 +169,7 @@ def as_png(data: bytes) -> bytes:
     return data if data.startswith(PNG) else images.encode_png(images.decode(data))
 
 
-def export_png(rows: Iterable[records.Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
+def export_png(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Writes `<folder>/<model>/<key>.png` for each edit that is done; gives its key and its path in the folder.
 
     Raises GalleryError for a name that cannot be a file's.
@@ -178,7 +183,7 @@ def export_png(rows: Iterable[records.Row], model: str, folder: Path) -> Iterato
             yield row["key"], path
 
 
-def export_parquet(rows: Iterable[records.Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
+def export_parquet(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Writes `<folder>/<model>.parquet` with key, model and image {bytes, path} of each edit that is done.
 
     Gives its key and its path in a gallery of files.
@@ -191,3 +196,61 @@ def export_parquet(rows: Iterable[records.Row], model: str, folder: Path) -> Ite
             columns = {"image": shown, "key": [row["key"] for row in group], "model": [model] * len(group)}
             file.write_table(pa.Table.from_pydict(columns, schema=FORM))
             yield from zip(columns["key"], paths, strict=True)
+
+
+@dataclass
+class GalleryReport:
+    """What a gallery has and lacks. done: images; rows: kind (of WORDS), name (a key, or a file of no case), reason."""
+
+    done: int = 0
+    rows: list[Row] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """For people; every name stands in `rows`."""
+        found = [f"{self.done} images of {self.done + sum(row['kind'] != 'extra' for row in self.rows)} cases"]
+        for kind, word in WORDS.items():
+            own = [row for row in self.rows if row["kind"] == kind]
+            names = [row["name"] + (f" ({row['reason']})" if kind == "broken" else "") for row in own]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            found += [f"{len(names)} {word}: {', '.join(names[:SHOWN])}{more}"] if names else []
+        return found
+
+
+def read_suite(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) -> Iterator[Row]:
+    """A row of the contract candidates for each case; what is missing or broken has failed with its reason.
+
+    path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `Given`. GalleryError.
+    """
+    given = Given(path, model)
+    folder = path if path.is_dir() and not (path / METADATA).is_file() else None
+    known, files = set[str](), set[str]()
+    for case in cases:
+        known.add(case["key"])
+        files.add(case["file"])
+        found = given(case["key"]) if folder is None else by_name(folder, case["file"], case["key"])
+        row = candidate(case["key"], case["task"], model, found)
+        if row["status"] == "done":
+            report.done += 1
+        else:
+            kind = "missing" if row["reason"] == NO_IMAGE else "broken"
+            report.rows.append({"kind": kind, "name": case["key"], "reason": row["reason"]})
+        yield row
+    extra = set(given.listed()) - known
+    if folder is not None:
+        own = {name + ending for name in files | known for ending in ENDINGS}
+        extra = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - own
+    report.rows.sort(key=lambda row: row["kind"] != "missing")
+    report.rows += [{"kind": "extra", "name": name, "reason": WORDS["extra"]} for name in sorted(extra)]
+
+
+def write_suite(rows: Iterable[Row], files: dict[str, str], folder: Path) -> int:
+    """Writes `<folder>/<file>.png` for each edit that is done, by the cases' `file`; how many there were."""
+    count = 0
+    for row in rows:
+        if row["status"] == "done" and (file := files.get(row["key"])):
+            for part in Path(file).parts:
+                if not FILE_NAME.fullmatch(part):
+                    raise GalleryError(f"the case {row['key']}: {part!r:.80} cannot be a file's name")
+            write_bytes(folder / f"{file}.png", as_png(row["image"]))
+            count += 1
+    return count

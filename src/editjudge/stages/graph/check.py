@@ -29,7 +29,7 @@ from editjudge.judges import settings as judges
 from editjudge.judges.settings import ScorerEntry
 from editjudge.judges.styles import Dimension, ScorerPrompt
 from editjudge.labels import tiers
-from editjudge.labels.data_settings import LabelSource
+from editjudge.labels.rows import LabelSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.models.chat.settings import EmbeddedSetting
