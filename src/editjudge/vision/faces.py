@@ -71,14 +71,20 @@ class LbpFaces:
 
         The score is the number of search windows that answered. Cosines of embeddings are in 0..1.
         """
-        found = []
+        found: list[list[Face]] = []
         for rgb in images:
             height, width = rgb.shape[:2]
             scale = min(LONG_SIDE / max(height, width), 1.0)
             size = max(round(width * scale), 1), max(round(height * scale), 1)
             windows = self._windows(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA))
             factors = np.array([width / size[0], height / size[1]] * 2)
-            found.append([_face(rgb, box * factors, score) for box, score in grouped(windows)])
+            found.append([])
+            for box, score in grouped(windows):
+                x0, y0, x1, y1 = (box * factors).tolist()
+                cut = rgb[int(y0) : max(round(y1), int(y0) + 1), int(x0) : max(round(x1), int(x0) + 1)]
+                small = cv2.resize(cut, (CROP, CROP), interpolation=cv2.INTER_AREA)
+                embedding = described(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))
+                found[-1].append(Face((x0, y0, x1, y1), score, embedding, None))
         return found
 
     def _windows(self, rgb: np.ndarray) -> np.ndarray:
@@ -126,13 +132,6 @@ def described(grey: np.ndarray) -> np.ndarray:
     cells = codes.reshape(GRID, side, GRID, side).swapaxes(1, 2).reshape(GRID * GRID, -1)
     counts = np.stack([np.bincount(cell, minlength=PATTERNS) for cell in cells])
     return np.sqrt(counts / counts.sum()).reshape(-1)
-
-
-def _face(rgb: np.ndarray, box: np.ndarray, score: float) -> Face:
-    x0, y0, x1, y1 = (float(value) for value in box)
-    cut = rgb[int(y0) : max(round(y1), int(y0) + 1), int(x0) : max(round(x1), int(x0) + 1)]
-    grey = cv2.cvtColor(cv2.resize(cut, (CROP, CROP), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
-    return Face((x0, y0, x1, y1), score, described(grey), None)
 
 
 def check_insightface(where: str, setting: InsightFaceSetting, device: str) -> None:

@@ -24,18 +24,16 @@ Paths = Callable[[str, str | None], str | None]
 
 def line_of(key: str, instruction: str, rows: Iterable[Row], paths: Paths) -> dict[str, Any]:
     """A prompt's line from its rows of the contract annotations."""
-    return {"key": key, "results": [_result(row, instruction, paths) for row in rows]}
-
-
-def _result(row: Row, instruction: str, paths: Paths) -> dict[str, Any]:
-    areas: dict[str, dict[str, float | None]] = {}
-    for each in row["measures"]:
-        areas.setdefault(each["area"], {})[each["measure"]] = each["value"]
-    reasons = [each["reason"] for each in row["measures"]]
-    key = row["key"]
-    shown = {"source_image_path": paths(key, None), "edited_image_path": paths(key, row["model"])}
-    kept = {name: row[name] for name in KEPT} | {"reasons": reasons}
-    return shown | {"instruction": instruction} | areas | {OURS: kept}
+    results = []
+    for row in rows:
+        areas: dict[str, dict[str, float | None]] = {}
+        for each in row["measures"]:
+            areas.setdefault(each["area"], {})[each["measure"]] = each["value"]
+        edited = paths(row["key"], row["model"])
+        shown = {"source_image_path": paths(row["key"], None), "edited_image_path": edited, "instruction": instruction}
+        kept = {name: row[name] for name in KEPT} | {"reasons": [each["reason"] for each in row["measures"]]}
+        results.append(shown | areas | {OURS: kept})
+    return {"key": key, "results": results}
 
 
 def verdict_line(row: Row, instruction: str, paths: Paths) -> dict[str, Any]:

@@ -76,14 +76,10 @@ class SeenImage:
         """Each box's object on white, see on_white."""
         return [on_white(self.rgb, *each) for each in zip(self.said("masks"), self.boxes, strict=True)]
 
-    def objects_at(self, side: int) -> list[np.ndarray]:
-        """The objects at an encoder's side."""
-        return [at_side(square, side) for square in self.objects]
-
 
 def fitted(rgb: np.ndarray, source: SeenImage) -> np.ndarray:
     """The edited image, resized to the source's shape where it differs."""
-    return _resized(rgb, source.rgb.shape[1], source.rgb.shape[0])
+    return _resized(rgb, *source.rgb.shape[1::-1])
 
 
 def shrunk(rgb: np.ndarray, side: int) -> tuple[np.ndarray, float]:
@@ -173,9 +169,23 @@ class Areas:
 
     def mask(self, area: str) -> np.ndarray:
         """The pixels of an area, bool, (H, W). Raises ValueError where the area needs boxes and there are none."""
-        if area not in self._masks:
-            self._masks[area] = self._mask(area)
-        return self._masks[area]
+        if area in self._masks:
+            return self._masks[area]
+        height, width = self.source.rgb.shape[:2]
+        if area != "image" and not self.boxes:
+            raise ValueError("the record has no box")
+        if area == "object" and not self.source.boxes:
+            raise ValueError("the source has no box")
+        if area == "image":
+            mask = np.ones((height, width), bool)
+        elif area == "object":
+            mask = np.logical_or.reduce(self.source.said("masks"))
+        else:
+            own = self.source.own
+            inside = np.logical_or.reduce(own) if own else regions.boxes_mask(self.boxes, height, width)
+            mask = inside if area == "edit_area" else ~inside
+        self._masks[area] = mask
+        return mask
 
     def cells(self, area: str, name: str, encoder: HogEncoder | Grid) -> np.ndarray:
         """The patches of the encoder `name` in an area: bool, (P,)."""
@@ -199,20 +209,6 @@ class Areas:
         """The part of an image or mask, (H, W, ...), that shows the person. Raises ValueError without boxes."""
         x0, y0, x1, y1 = self.person_box
         return np.ascontiguousarray(image[y0:y1, x0:x1])
-
-    def _mask(self, area: str) -> np.ndarray:
-        height, width = self.source.rgb.shape[:2]
-        if area == "image":
-            return np.ones((height, width), bool)
-        if not self.boxes:
-            raise ValueError("the record has no box")
-        if area == "object":
-            if not self.source.boxes:
-                raise ValueError("the source has no box")
-            return np.logical_or.reduce(self.source.said("masks"))
-        own = self.source.own
-        inside = np.logical_or.reduce(own) if own else regions.boxes_mask(self.boxes, height, width)
-        return inside if area == "edit_area" else ~inside
 
 
 class SeenPair:
@@ -241,10 +237,3 @@ class SeenPair:
         sides = [boxes for boxes in (self.source.boxes, self.edited.boxes) if boxes]
         area = sum((x1 - x0) * (y1 - y0) for boxes in sides for x0, y0, x1, y1 in boxes)
         return area / (height * width) / max(len(sides), 1)
-
-    def object_pairs(self) -> None:
-        """Raises ValueError unless both images have the same number of boxes, at least one."""
-        if not (self.source.boxes and self.edited.boxes):
-            raise ValueError("the record has no box")
-        if len(self.source.boxes) != len(self.edited.boxes):
-            raise ValueError(f"{len(self.source.boxes)} boxes in the source and {len(self.edited.boxes)} in the edit")

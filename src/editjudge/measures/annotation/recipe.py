@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 from editjudge.core import prompts
-from editjudge.core.params import PIPELINES, Lined, ParamsError, read_lined
+from editjudge.core.params import PIPELINES, ParamsError, read_lined
 from editjudge.core.settings import known
 from editjudge.measures.names import KINDS
 
@@ -111,7 +111,10 @@ def load_recipe(path: Path) -> Recipe:
     for area in (*areas, given.get("changed_area", "image")):
         if area != "image" and "regions" not in given:
             raise lined.error(["areas"], f"{area} needs boxes: say in `regions` where they are sought")
-    _check_prompts(lined)
+    for section, field, folder in PROMPTS:
+        prompt = given.get(section, {}).get(field)
+        if prompt is not None and prompt not in (there := prompts.names(*folder)):
+            raise lined.error((section, field), f"{section}: unknown prompt {prompt!r}; known: {_listed(there)}")
     values = {name: given[name] for name in ("task", "pipeline", "changed_area", "skip_unedited_from") if name in given}
     return Recipe(
         **values,
@@ -124,15 +127,6 @@ def load_recipe(path: Path) -> Recipe:
 
 def _listed(names: Collection[str]) -> str:
     return ", ".join(sorted(names, key=str.lower))
-
-
-def _check_prompts(lined: Lined) -> None:
-    """The prompts that the recipe names are there."""
-    for section, field, folder in PROMPTS:
-        name = lined.value.get(section, {}).get(field)
-        if name is not None and name not in (there := prompts.names(*folder)):
-            said = f"{section}: unknown prompt {name!r}; known: {_listed(there)}"
-            raise lined.error((section, field), said)
 
 
 def recipe_of(task: str) -> Recipe:

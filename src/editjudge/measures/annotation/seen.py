@@ -7,7 +7,7 @@ import numpy as np
 
 from editjudge.core import images, masks
 from editjudge.measures.annotation import batch
-from editjudge.measures.annotation.picture import SeenImage, SeenPair
+from editjudge.measures.annotation.picture import SeenImage
 from editjudge.measures.annotation.slots import Models
 
 MOST_DELTA = 20.0  # ΔE from which the map of differences is brightest
@@ -17,7 +17,7 @@ Layers = dict[str, list[Any]]
 
 
 def seen(prompt: batch.Original, models: Models) -> tuple[Layers, list[tuple[Layers, bytes] | str]]:
-    """Layers of the prompt's source, and of each edit its own and its map of differences; or why it has none."""
+    """Layers of the prompt's source, and of each edit its own and its map of differences, PNG; or why it has none."""
     width = images.decode(bytes(prompt.source)).shape[1]
     source, found = Layers(), list[tuple[Layers, bytes] | str]()
     for looked in batch.looked_at([prompt], models):
@@ -26,7 +26,16 @@ def seen(prompt: batch.Original, models: Models) -> tuple[Layers, list[tuple[Lay
             continue
         pair, _ = looked
         source = layers_of(pair.source, width)
-        found.append((layers_of(pair.edited, width) | area_of(pair, width), difference_of(pair)))
+        try:
+            mask = pair.areas.mask("edit_area")
+        except ValueError:
+            mask = np.ones((1, width), bool)
+        area = [] if mask.all() else masks.outlines(mask)  # where the measures take the edit to be
+        shapes = layers_of(pair.edited, width) | ({"area": _scaled(area, width / mask.shape[1])} if area else {})
+        # The colour difference of the edit to its source, black at 0 ΔE, brightest from MOST_DELTA on.
+        level = np.clip(pair.delta_e / MOST_DELTA, 0, 1) * 255
+        difference = cv2.applyColorMap(level.astype(np.uint8), cv2.COLORMAP_MAGMA)[..., ::-1]
+        found.append((shapes, images.encode_png(difference)))
     return source, found
 
 
@@ -45,22 +54,6 @@ def layers_of(picture: SeenImage, width: int) -> Layers:
         "joints": [] if joints is None else list(joints.points[joints.seen]),
     }
     return {name: _scaled(found, width / picture.rgb.shape[1]) for name, found in shapes.items() if found}
-
-
-def area_of(pair: SeenPair, width: int) -> Layers:
-    """The layer `area`: the outline of where the measures take the edit to be. Empty where that is the whole image."""
-    try:
-        mask = pair.areas.mask("edit_area")
-    except ValueError:
-        return {}
-    found = [] if mask.all() else masks.outlines(mask)
-    return {"area": _scaled(found, width / mask.shape[1])} if found else {}
-
-
-def difference_of(pair: SeenPair) -> bytes:
-    """The colour difference of the edit to its source, black at 0 ΔE, brightest from MOST_DELTA on: PNG."""
-    level = np.clip(pair.delta_e / MOST_DELTA, 0, 1) * 255
-    return images.encode_png(cv2.applyColorMap(level.astype(np.uint8), cv2.COLORMAP_MAGMA)[..., ::-1])
 
 
 def _scaled(shapes: list[Any], scale: float) -> list[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from editjudge.core.regions import FloatBox
 from editjudge.measures import patches, people, pixel
-from editjudge.measures.annotation.picture import HOG, SeenImage, SeenPair, mask_at_side
+from editjudge.measures.annotation.picture import HOG, SeenImage, SeenPair, at_side, mask_at_side
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Arrays, Models, said
 from editjudge.measures.names import KINDS, Slot
@@ -65,7 +65,11 @@ def _of_objects(parts: Callable[[SeenImage], Sequence[Any]]) -> Function:
     """Mean over the boxes, paired in order, of the cosine of their objects' embeddings."""
 
     def take(pair: SeenPair, _area: str, _models: Models) -> float:
-        pair.object_pairs()
+        counts = [len(picture.boxes) for picture in pair.both]
+        if not all(counts):
+            raise ValueError("the record has no box")
+        if counts[0] != counts[1]:
+            raise ValueError(f"{counts[0]} boxes in the source and {counts[1]} in the edit")
         return float(np.mean(list(map(patches.cosine, *map(parts, pair.both)))))
 
     return take
@@ -239,7 +243,8 @@ def _whole(models: Models, pictures: list[SeenImage], slot: Slot) -> list[Encode
 
 def _objects(models: Models, pictures: list[SeenImage], slot: Slot) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
-    cuts = [picture.objects_at(models.layout(slot).side) for picture in pictures]
+    side = models.layout(slot).side
+    cuts = [[at_side(square, side) for square in picture.objects] for picture in pictures]
     sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
     found = iter(_encoded(models, slot, [cut for own in cuts for cut in own], sources))
     return [[next(found) for _ in own] for own in cuts]
