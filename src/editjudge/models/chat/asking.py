@@ -257,12 +257,10 @@ class EndpointModel:
                 raise images.ImageError(f"{name}: {error}") from None
         shown, turns = iter(urls), []
         for turn in self.form.messages(question.instruction):
-            parts = [
-                _json({"type": "text", "text": part["text"]})
-                if part["type"] == "text"
-                else b'{"type":"image_url","image_url":{"url":"%s"}}' % next(shown)
-                for part in turn["content"]
-            ]
+            parts = []
+            for part in turn["content"]:
+                text = part["type"] == "text" and _json({"type": "text", "text": part["text"]})
+                parts.append(text or b'{"type":"image_url","image_url":{"url":"%s"}}' % next(shown))
             turns.append(b'{"role":%s,"content":[%s]}' % (_json(turn["role"]), b",".join(parts)))
         return _json(chosen)[:-1] + b',"messages":[' + b",".join(turns) + b"]}"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 import transformers
-from transformers import AutoProcessor, PreTrainedTokenizerBase, ProcessorMixin, Qwen3VLForConditionalGeneration
+from transformers import AutoProcessor, PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
 from transformers.image_processing_utils import BaseImageProcessor
 
 from editjudge.core import checkpoints, images
@@ -29,12 +29,10 @@ def load_model(
 
     FileError: no such checkpoint, none in safetensors, another architecture, weights that `checkpoints.load` refuses,
     or an attention that cannot run here."""
-    folder = Path(model_dir)
-    check_kind(folder)
+    kind, how = Qwen3VLForConditionalGeneration, {"dtype": DTYPES[dtype], "attn_implementation": attention}
+    check_kind(Path(model_dir))
     try:
-        model: Qwen3VLForConditionalGeneration = checkpoints.load(
-            Qwen3VLForConditionalGeneration, folder, device, dtype=DTYPES[dtype], attn_implementation=attention
-        )
+        model: Qwen3VLForConditionalGeneration = checkpoints.load(kind, Path(model_dir), device, **how)
     except ImportError as error:
         raise FileError(f"attn_implementation: {attention}: {str(error).strip().splitlines()[0]}") from None
     return model
@@ -67,9 +65,7 @@ def load_processor(model_dir: str | Path) -> transformers.Qwen3VLProcessor:
     and says nothing)."""
     loader = AutoProcessor if find_spec("torchvision") else Qwen3VLProcessor
     try:
-        processor: ProcessorMixin = loader.from_pretrained(
-            str(model_dir), local_files_only=True, trust_remote_code=False
-        )
+        processor = loader.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
         if isinstance(processor, transformers.Qwen3VLProcessor):
             processor.apply_chat_template(CHAT, tokenize=False)
             return processor

@@ -199,34 +199,26 @@ def masked(raw: bytes, key: str) -> bytes:
     A list of their codes, which is how the bytes of tokens are told, is taken out, too.
 
     Escapes of escapes count, too: JSON in a JSON text. So does base64, of the key or of a text around it."""
-    raw = _codes(key).sub(b"0", raw)
-    for each in _base64(key) if len(key) >= REAL else ():
+    codes, encoded, spelled = _forms(key)
+    raw = codes.sub(b"0", raw)
+    for each in encoded:
         raw = raw.replace(each, HIDDEN.encode())
     if b"\\" not in raw or (b"\\u00" not in raw and not SPECIAL & set(key)):  # most replies; the pattern is slow
         return raw.replace(key.encode(), HIDDEN.encode())
-    return _spellings(key).sub(HIDDEN.encode(), raw)
+    return spelled.sub(HIDDEN.encode(), raw)
 
 
 @lru_cache
-def _codes(key: str) -> re.Pattern[bytes]:
-    return re.compile(rb"\b" + rb"\s*,\s*".join(b"%d" % each for each in key.encode()) + rb"\b")
-
-
-@lru_cache
-def _base64(key: str) -> list[bytes]:
-    """What of a key's base64 is its own, wherever in three bytes of a text it begins; in all alphabets."""
-    found = []
-    for before, shared in ((0, 0), (1, 2), (2, 3)):
+def _forms(key: str) -> tuple[re.Pattern[bytes], list[bytes], re.Pattern[bytes]]:
+    """How a reply may tell a key: the list of its codes; of a key that is long, what of its base64 is its own, wherever
+    in three bytes of a text it begins, in all alphabets; its characters, which are printable ASCII, in any escapes."""
+    codes = re.compile(rb"\b" + rb"\s*,\s*".join(b"%d" % each for each in key.encode()) + rb"\b")
+    encoded = set[bytes]()
+    for before, shared in ((0, 0), (1, 2), (2, 3)) if len(key) >= REAL else ():
         text = base64.b64encode(bytes(before) + key.encode())[shared : (before + len(key)) * 8 // 6]
-        found += [text, text.replace(b"/", rb"\/"), text.replace(b"+", b"-").replace(b"/", b"_")]
-    return sorted(set(found))
-
-
-@lru_cache
-def _spellings(key: str) -> re.Pattern[bytes]:
-    """A key's characters are printable ASCII: it is part of an HTTP header."""
+        encoded |= {text, text.replace(b"/", rb"\/"), text.replace(b"+", b"-").replace(b"/", b"_")}
     spelled = (rf"(?:\\{{0,8}}{re.escape(each)}|\\{{1,8}}u00(?i:{ord(each):02x}))" for each in key)
-    return re.compile("".join(spelled).encode())
+    return codes, sorted(encoded), re.compile("".join(spelled).encode())
 
 
 def retry_after(header: str | None) -> float:

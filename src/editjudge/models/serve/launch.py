@@ -111,19 +111,15 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
-    words = command(checkpoint, how, port)
+    words, ends = (
+        command(checkpoint, how, port),
+        partial(end_with_parent, signal.SIGTERM),
+    )  # which servers clean up after
     log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env=environment(how),
-            start_new_session=True,
-            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # which servers clean up after
-        )
+        own: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out, "start_new_session": True}
+        process = subprocess.Popen(words, env=environment(how), preexec_fn=ends, **own)
         try:
             wait_until_healthy(process, how, port, log)
             yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
@@ -151,9 +147,8 @@ def environment(how: Serving) -> dict[str, str]:
         if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
             visible = list(takewhile(lambda name: name not in ("", "-1"), named.split(",")))  # none behind these
             if beyond := [n for n in how.devices if n >= len(visible)]:
-                raise ServingError(
-                    f"serve.devices names {beyond[0]}, and CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0"
-                )
+                seen = f"CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0"
+                raise ServingError(f"serve.devices names {beyond[0]}, and {seen}")
             names = [visible[n] for n in how.devices]
         told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
     if how.engine == "vllm" and (program := shutil.which(how.program)):

@@ -196,11 +196,10 @@ class Server:
         """With the reply's tokens, their natural log-probabilities, and the likeliest ones at each place, if wanted."""
         places = zip(reply.tokens, reply.logprobs.tolist(), reply.top_ids.tolist(), reply.top.tolist(), strict=True)
         top = slice(given.top_logprobs or 0)
-        logprobs = [
-            self.token(token, logprob)
-            | {"top_logprobs": [self.token(*each) for each in zip(ids[top], likeliest[top], strict=True)]}
-            for token, logprob, ids, likeliest in (places if given.logprobs else ())
-        ]
+        logprobs = []
+        for token, logprob, ids, likeliest in places if given.logprobs else ():
+            others = [self.token(*each) for each in zip(ids[top], likeliest[top], strict=True)]
+            logprobs.append(self.token(token, logprob) | {"top_logprobs": others})
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": reply.text},
