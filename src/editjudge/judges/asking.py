@@ -1,8 +1,7 @@
 """Opening judges: whatever params.yaml describes under `judges`, `scorers` or `raters` becomes a `protocol.Judge`.
 
 with open_judge("judges.pvc_judge", values["judges"]["pvc_judge"]) as judge:
-    [answer] = judge.compare([Question("k", "Make the car red", source, a, b)])
-"""
+    [answer] = judge.compare([Question("k", "Make the car red", source, a, b)])"""
 
 import functools
 import time
@@ -47,8 +46,7 @@ def open_judge(where: str, given: Any, store: Path | None = None) -> Judge:
     """The judge, scorer or rater that stands at `where` (such as scorers.clip_d), after its settings, keys and folders
     were checked; nothing is loaded yet. store: the file of its kept answers; None: one in work/judge.
 
-    Raises ParamsError.
-    """
+    Raises ParamsError."""
     section, _, name = where.rpartition(".")
     if section == "raters":
         return Rater(where, given, store)
@@ -82,8 +80,7 @@ def find_judge(values: Mapping[str, Any], name: str) -> Judge:
 class ChatJudge(Judge):
     """An entry of `judges` with a model. Its replies are kept by request: another rule or margin asks nothing again.
 
-    form: the prompt (or the rubrics of a rater); by_scores: whether it is VIEScore's, which scores single edits.
-    """
+    form: the prompt (or the rubrics of a rater); by_scores: whether it is VIEScore's, which scores single edits."""
 
     def __init__(self, where: str, setting: ChatJudgeSetting | RaterSetting, store: Path | None = None) -> None:
         """Checks the model's folder or key; nothing is loaded. ParamsError."""
@@ -128,8 +125,7 @@ class ChatJudge(Judge):
 
 class Rater(ChatJudge):
     """The rater that `raters.<name>` describes: a model that scores single edits in words, by the rubric of each type.
-    ParamsError.
-    """
+    ParamsError."""
 
     def __init__(self, where: str, given: Any, store: Path | None = None) -> None:
         self.own = read_rater(where, given)
@@ -142,8 +138,7 @@ class Rater(ChatJudge):
     def rate(self, edits: Iterable[Edit]) -> list[list[Rating]]:
         """The ratings of each edit, in their order, one a run. FileError: a type without a rubric.
 
-        By VIEScore an edit gets VIESCORE, each 0..10, if both replies can be read.
-        """
+        By VIEScore an edit gets VIESCORE, each 0..10, if both replies can be read."""
         asked = list(edits)
         if self.by_scores:
             aspects = rubrics.passes(self.model.answers, self.form, "overall", asked)
@@ -161,8 +156,7 @@ class Rater(ChatJudge):
         """By a rubric: the dimensions as rated, 1..5, and `overall` their mean, where no dimension counts for more than
         adherence; over the runs that could be read, with their standard deviation. By VIEScore: 0..10.
 
-        Unscored: a task without a rubric of these dimensions, or replies that cannot be read.
-        """
+        Unscored: a task without a rubric of these dimensions, or replies that cannot be read."""
         if self.by_scores:
             return self._scores(edits, "overall")
         found: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
@@ -197,8 +191,7 @@ class ScorerJudge(Judge):
     """A scorer of params.yaml, loaded for the first edit without kept scores. Each edit is scored by itself, once for
     all of its pairs, and its scores are kept.
 
-    where: of the judge, or of the scorer itself. given: the scorer's entry, read from params.yaml if left out.
-    """
+    where: of the judge, or of the scorer itself. given: the scorer's entry, read from params.yaml if left out."""
 
     def __init__(self, where: str, setting: ScorerSetting, store: Path | None = None, given: Any = None) -> None:
         """ParamsError: there is no such scorer or model, or a setting is wrong."""
@@ -231,8 +224,7 @@ class ScorerJudge(Judge):
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """Verdicts about a dimension: by the score of that name, if the scorer has one, else by that of the setting's
-        dimension, else by its overall score.
-        """
+        dimension, else by its overall score."""
         scores = self.score([edit for question in questions for edit in question.edits])
         counted = [each if isinstance(each, Unscored) else self._counted(each, dimension) for each in scores]
         return protocol.compare_by_scores(questions, counted, self.setting.score_margin)

@@ -36,8 +36,7 @@ class MeasuresJudge(protocol.Judge):
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """See `Judge.compare`; a question without a context has no verdict. About the overall dimension it says what it
-        says of visual consistency.
-        """
+        says of visual consistency."""
         both = protocol.in_both_orders(questions)
         verdicts, short = compare_many(both, self.store, dimension)
         self.account.failures.update({"memory": short} if short else {})
@@ -60,8 +59,7 @@ def compare_many(
     Of instruction following it is known whether the edit was made at all (`change`, EDITED), of visual quality how much
     detail was lost or noise added (`pixel.detail_loss`, ALIKE; it needs no context). Of visual consistency the sides'
     sums of primary measures (times their direction) decide, the first configured one that the recipe names for each
-    area; where those are equal, the votes of all measures; where those are, it is a Tie.
-    """
+    area; where those are equal, the votes of all measures; where those are, it is a Tie."""
     if dimension == "visual_quality":
         return _by_detail(questions), 0
     known, verdicts, short = measured(questions, store), [], 0
@@ -100,8 +98,7 @@ def _by_detail(questions: Sequence[Question]) -> list[Verdict]:
 def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Mapping[Image, Any]]:
     """What `batch.measure_all` says of both edits, by question; each image is measured once, whatever the order.
 
-    A question without a context (the published benchmarks say no regions) is left out.
-    """
+    A question without a context (the published benchmarks say no regions) is left out."""
     groups: dict[tuple[Image, Context], dict[Image, None]] = {}
     for q in questions:
         if q.context is not None:
@@ -119,8 +116,7 @@ def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Map
 def compare(key: str, first: Measures, second: Measures) -> Verdict:
     """The verdict on two sides' measures (rows of batch.take); those count that were taken of both.
 
-    An area whose primary measure neither side has does not count, as in pairs.tiers.
-    """
+    An area whose primary measure neither side has does not count, as in pairs.tiers."""
     other = {(row["area"], row["measure"]): row for row in second}
     pairs = [(row, other[row["area"], row["measure"]]) for row in first if (row["area"], row["measure"]) in other]
     if not pairs:

@@ -2,8 +2,7 @@
 
 A **judge** compares: which of two edits is better (`compare`). A **scorer** gives one edit a number (`score`). A
 **rater** gives one edit scores in words, by a rubric. Each of them is a `Judge` here: a scorer or a rater compares by
-its scores, and a judge whose prompt only compares refuses to score.
-"""
+its scores, and a judge whose prompt only compares refuses to score."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -33,8 +32,7 @@ CONSISTENCY: Dimension = "visual_consistency"
 class Context:
     """What a judge by measures needs to know of a pair beside its images.
 
-    boxes, masks: the record's own, see `core.masks.of_rows`. setting: the models, the same for all.
-    """
+    boxes, masks: the record's own, see `core.masks.of_rows`. setting: the models, the same for all."""
 
     recipe: Recipe
     boxes: tuple[tuple[int, int, int, int], ...]
@@ -70,8 +68,7 @@ class Edit:
 
     truth: the edit as it should be; captions: of the source and of the wanted edit. Few data have them, and only the
     baselines of scorers.features look at them. task: a task or a rubric's type; only raters, who have a rubric for each
-    type, use it. key: names the edit in answers.
-    """
+    type, use it. key: names the edit in answers."""
 
     instruction: str
     source: Image
@@ -95,8 +92,7 @@ class Score:
     std: the standard deviation of each dimension, in the same unit; empty if the scorer has none.
     overall_std: that of `overall`; None if unknown.
     calibrated: 0..1, the share of the edits of its own training data that score lower; None if unknown.
-    said: a rater's replies.
-    """
+    said: a rater's replies."""
 
     overall: float
     dimensions: Mapping[str, float]
@@ -121,8 +117,7 @@ class Verdict:
     winner: None when there is no verdict (a broken image, a reply that cannot be read); then `reason` says why.
     p_a: probability in 0..1 that A wins, ties apart; None if the judge gives none for this reply.
     reply: the judge's words as they came; empty if it was not asked.
-    usage: what the answer cost; None if unknown.
-    """
+    usage: what the answer cost; None if unknown."""
 
     key: str
     winner: Winner | None = None
@@ -149,8 +144,7 @@ class Rating:
 class BothOrders:
     """The answers to a question as asked, and with A and B exchanged, and the verdict over the two.
 
-    scores: A's and B's, of a judge that compares by scores; None if there is none.
-    """
+    scores: A's and B's, of a judge that compares by scores; None if there is none."""
 
     forward: Verdict
     backward: Verdict
@@ -190,8 +184,7 @@ class Judge(ABC):
 
     It keeps its answers in a store of its own in work/, so that none is asked for twice. Use it as a context manager:
     models and servers start with the first question that has no kept answer, and end with the block. where: its place
-    in params.yaml, such as judges.pvc_judge, which also names its store. account: what the answers cost.
-    """
+    in params.yaml, such as judges.pvc_judge, which also names its store. account: what the answers cost."""
 
     def __init__(self, where: str, account: Account, store: Path | None = None) -> None:
         self.where, self.account = where, account
@@ -220,8 +213,7 @@ class Judge(ABC):
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """One answer for each pair, each asked in both orders. A pair that cannot be judged has no winner but a reason.
 
-        EndpointError: an endpoint refuses the key or the model. ServingError: a server does not start.
-        """
+        EndpointError: an endpoint refuses the key or the model. ServingError: a server does not start."""
 
     @abstractmethod
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
@@ -261,8 +253,7 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     - "agreement": the side that both name (a Tie that both name included), else Tie;
     - "probability": with p the mean of forward.p_a and 1 - backward.p_a: Tie if p is 0.5 or |p - 0.5| < tie_margin,
       else the side that p favours. Where one of the two has no p_a, "agreement".
-    p_a is that mean under both rules, None where one is missing. tie_margin: 0..0.5. ValueError: the keys differ.
-    """
+    p_a is that mean under both rules, None where one is missing. tie_margin: 0..0.5. ValueError: the keys differ."""
     if forward.key != backward.key:
         raise ValueError(f"verdicts on different questions: {forward.key!r} and {backward.key!r}")
     back = mirrored(backward)
@@ -311,8 +302,7 @@ def majority(verdicts: Sequence[Verdict]) -> Verdict:
 
     The verdict with the most votes, which need not be half of them; a Tie if several have as many. p_a is the mean of
     the passes' p_a where all votes have one, else the share of the votes, a Tie being half a vote for each. Without any
-    vote: no winner, and each pass's reason. A single pass is given back as it is.
-    """
+    vote: no winner, and each pass's reason. A single pass is given back as it is."""
     if len(verdicts) == 1:
         return verdicts[0]
     votes = [verdict.winner for verdict in verdicts if verdict.winner is not None]

@@ -9,8 +9,7 @@ VIEScore (M. Ku et al., arXiv 2312.14867): two numbers in 0..10 for semantic con
 over-editing; source and edit shown) and two for perceptual quality (naturalness, absence of artefacts; the edit alone
 shown); the smaller number of each counts, and the overall score is the root of their product. GEdit-Bench (Step1X-Edit,
 arXiv 2504.17761) uses it so for edits; EditScore (arXiv 2509.23909) asks for numbers in 0..25 and divides them by 2.5.
-The words are our own (judges/prompts/scores), and so is the aspect of visual consistency.
-"""
+The words are our own (judges/prompts/scores), and so is the aspect of visual consistency."""
 
 import math
 import re
@@ -77,8 +76,7 @@ class Rubric(prompts.Prompt):
     """How edits of one type are rated (a ChatForm).
 
     dimensions: by key, in the order of the lines, each a whole number in least..most. caps: the dimension that no other
-    may surpass. flag: the name of a yes or no beside them, which a reply may leave out.
-    """
+    may surpass. flag: the name of a yes or no beside them, which a reply may leave out."""
 
     watched = ()
     dimensions: Mapping[str, RubricDimension]
@@ -106,8 +104,7 @@ class Rubric(prompts.Prompt):
 
         Words before and after count for nothing, a line of a name and a number for more than a sentence with both. A
         dimension without a number, with two that differ, with one that is not whole or lies outside the range, or with
-        a span of them leaves the edit unscored.
-        """
+        a span of them leaves the edit unscored."""
         body = unicodedata.normalize("NFKC", reply.rpartition(END_OF_THINKING)[2])
         if "<think>" in body:
             return None, "the reply ends before its thinking does"
@@ -195,8 +192,7 @@ class PointStyle(prompts.Prompt):
     def read(self, text: str) -> tuple[tuple[float, ...] | None, float | None, str | None]:
         """The two numbers in a reply and the score in 0..10, or None and None with the reason why there are none.
 
-        The numbers may be texts ("8", "8/10" on a scale of 10); a wrong count, range or kind is refused, not mended.
-        """
+        The numbers may be texts ("8", "8/10" on a scale of 10); a wrong count, range or kind is refused, not mended."""
         number = rf"""["']?[0-9]{{1,2}}(?:\.[0-9]{{1,9}})?(?:/{self.scale})?["']?"""
         reply, reason = read_object(text, self.schema, "score", rf"\[\s*{number}\s*,\s*{number}\s*\]")
         if reply is None:
@@ -218,8 +214,7 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
     """Asks for an aspect by two numbers in 0..scale, higher is better; the score is the smaller one, in 0..10.
 
     instruction_following is VIEScore's semantic consistency, visual_quality its perceptual quality, which is asked
-    without source and instruction. FileError for another aspect; the overall score has no prompt, but two aspects.
-    """
+    without source and instruction. FileError for another aspect; the overall score has no prompt, but two aspects."""
     if aspect == "overall":
         raise FileError(f"no prompt scores an edit overall: it is asked about {' and '.join(ASPECTS)}")
     name = "viescore_alone" if aspect == "visual_quality" else "viescore"
@@ -258,8 +253,7 @@ def merged(aspects: Sequence[Rating], names: Sequence[str] = ASPECTS) -> Rating:
 
 def mean_rating(ratings: Sequence[Rating]) -> Rating:
     """The rating over the passes of one edit: the mean of each score over the passes that have scores; without any, no
-    scores and each pass's reason. A single pass is given back as it is.
-    """
+    scores and each pass's reason. A single pass is given back as it is."""
     if len(ratings) == 1:
         return ratings[0]
     key, replies, usage = ratings[0].key, "\n".join(r.reply for r in ratings), total([r.usage for r in ratings])

@@ -1,8 +1,7 @@
 """What `judges`, `raters` and `scorers` of params.yaml say of each entry, checked before anything is asked.
 
 A judge or rater that asks a chat model *has* a model (models.chat.settings): in the file the fields of both stand side
-by side. docs/judges.md has a table of the fields.
-"""
+by side. docs/judges.md has a table of the fields."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -47,8 +46,7 @@ class MeasuresSetting:
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerSetting(MeasuresSetting):
     """A judge by a scorer of section `scorers`. dimension: the scorer's dimension that answers about a dimension the
-    scorer does not have; without it, its overall score. score_margin: scores that differ by at most this are a Tie.
-    """
+    scorer does not have; without it, its overall score. score_margin: scores that differ by at most this are a Tie."""
 
     scorer: Text
     dimension: Text | None = None
@@ -90,8 +88,7 @@ class FeatureSetting:
     """One of ADIEE's four baselines, see scorers/features.py.
 
     model: a folder or hub id, of CLIP for clip_*, of DINOv2 or DINOv3 for dino_i; or, for dino_i, `embedded`. against:
-    what clip_i and dino_i compare the edit with: its source, or the true edit where the data has one.
-    """
+    what clip_i and dino_i compare the edit with: its source, or the true edit where the data has one."""
 
     kind: Literal["clip_t", "clip_d", "clip_i", "dino_i"]
     model: ModelName = EMBEDDED
@@ -115,8 +112,7 @@ OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  
 def read_setting(where: str, given: Any) -> JudgeSetting:
     """The judge at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong.
 
-    A model of the hub or behind an endpoint was not trained here: its default prompt is the one for general models.
-    """
+    A model of the hub or behind an endpoint was not trained here: its default prompt is the one for general models."""
     if isinstance(given, Mapping) and given.get("backend") in BACKENDS:
         model = given.get("model")
         if given["backend"] == "endpoint" or (isinstance(model, str) and hub.is_id(model)):

@@ -67,8 +67,7 @@ def style(name: str, dimension: Dimension = CONSISTENCY) -> Style:
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerPrompt:
     """A file of judges/prompts/scorers. questions: turns, as `Prompt.user`; with {criteria}, each dimension has its
-    own. replies: what is answered, {token} once in each. Which ones a record is trained with, its key decides.
-    """
+    own. replies: what is answered, {token} once in each. Which ones a record is trained with, its key decides."""
 
     version: Positive
     source: Text

@@ -1,7 +1,6 @@
 """Curation: the best edits of a data set by a scorer or a rater, with their scores, and why the others were left out.
 
-An edit without a score is never kept, and never a 0.
-"""
+An edit without a score is never kept, and never a 0."""
 
 import math
 import re
@@ -68,8 +67,7 @@ class Quotas:
     """top, share: how many edits are kept at most, or which share of those with a score that are no near-duplicates.
 
     per_task, per_prompt: of each task, and of each key, at most. near_bits: of 64 bits of the edits' perceptual
-    hashes, in which two edits with one instruction may differ to be one; -1: equal bytes alone.
-    """
+    hashes, in which two edits with one instruction may differ to be one; -1: equal bytes alone."""
 
     top: int | None = None
     share: float | None = None
@@ -112,8 +110,7 @@ def _edit(candidate: CandidateEdit) -> Edit | str:
 def select(candidates: Sequence[CandidateEdit], limits: Quotas) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
     """Those that are kept, the best first, and the others, each with its reason.
 
-    Near-duplicates go first, all but the best of them. What a quota leaves free goes to the next best.
-    """
+    Near-duplicates go first, all but the best of them. What a quota leaves free goes to the next best."""
     dropped = [candidate for candidate in candidates if not candidate.score]
     known = sorted((c for c in candidates if c.score), key=lambda c: (-c.overall, c.name))
     distinct, again = apart(known, limits.near_bits)

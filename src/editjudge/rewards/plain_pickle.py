@@ -2,8 +2,7 @@
 
 The opcodes come from pickletools, which only reads them. What they build is bytes, str, numbers, bool, None, lists,
 tuples and dicts with such keys. PIL images become PNG bytes, of their mode, size, palette and pixels alone; NumPy's
-arrays of text and numbers become lists, and those of pixels PNG bytes. Everything else is refused by name.
-"""
+arrays of text and numbers become lists, and those of pixels PNG bytes. Everything else is refused by name."""
 
 import io
 import math

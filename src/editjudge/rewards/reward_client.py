@@ -2,8 +2,7 @@
 
     [result] = score("http://127.0.0.1:25940", [("make the cup green", "source.png", "edit.png")])
 
-A result has overall, dimensions, std, overall_std and calibrated; or overall None, and a reason.
-"""
+A result has overall, dimensions, std, overall_std and calibrated; or overall None, and a reason."""
 
 import base64
 import json
@@ -18,8 +17,7 @@ Image = str | bytes  # a file's name, or what is in it
 def score(url: str, edits: list[tuple[str, Image, Image]], key: str = "", seconds: float = 300) -> list[dict]:
     """A result for each (instruction, source, edited). Waits where the service is full.
 
-    Raises OSError: it is not there, refuses the request (the reason is in the error), or is full for `seconds`.
-    """
+    Raises OSError: it is not there, refuses the request (the reason is in the error), or is full for `seconds`."""
 
     def text(image: Image) -> str:
         return base64.b64encode(image if isinstance(image, bytes) else Path(image).read_bytes()).decode()

@@ -66,8 +66,7 @@ class RewardForm(BaseModel):
 def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
     """An edit whose images are bytes, or base64 (or data URLs) in texts; the source may stand in a list of one.
 
-    Unscored: there is no such image, or the instruction holds half characters, which no tokenizer takes.
-    """
+    Unscored: there is no such image, or the instruction holds half characters, which no tokenizer takes."""
     if isinstance(source, list):
         if len(source) != 1:
             return Unscored(f"{len(source)} source images: a scorer takes one")

@@ -20,8 +20,7 @@ class RewardSetting:
     request. stop_seconds: in which requests are still answered once the service is told to stop. reward: what trainers
     get that take one number: overall, calibrated, or a dimension's name. api_key_env: the environment variable with the
     key that requests must have, or none. sources: folder of the source images that prompts name, for trainers that send
-    none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and verl-omni; nothing in them is run.
-    """
+    none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and verl-omni; nothing in them is run."""
 
     host: Text = "127.0.0.1"
     port: Annotated[Count, Field(le=65_535)] = 25940

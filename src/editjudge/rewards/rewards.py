@@ -1,7 +1,6 @@
 """The reward service: a scorer behind HTTP, for the trainers of editing models.
 
-Edits that wait at the same time are scored in one batch, in a thread of their own. reward_forms has the requests.
-"""
+Edits that wait at the same time are scored in one batch, in a thread of their own. reward_forms has the requests."""
 
 import asyncio
 import base64

@@ -1,7 +1,6 @@
 """What a training teaches, and how its rows are split and shown.
 
-`Lesson` teaches the reply of a judge; those of scorers and raters are subclasses, and say what they do otherwise.
-"""
+`Lesson` teaches the reply of a judge; those of scorers and raters are subclasses, and say what they do otherwise."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -58,8 +57,7 @@ def split(rows: Dataset, test_share: float, held_out_share: float, seed: int) ->
     """Rows to train on, rows that choose the checkpoint, and rows that only test it: of other prompts each.
 
     About these shares of the prompts are held out, each by the hash of its own name (and the seed), so that no other
-    prompt decides: more or fewer of them move none from one part to another. FileError: nothing is left to train on.
-    """
+    prompt decides: more or fewer of them move none from one part to another. FileError: nothing is left to train on."""
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for row, prompt in enumerate(rows["prompt"]):
         at = place(f"{seed}:{prompt}")
@@ -85,8 +83,7 @@ class Prepare:
 
     Images are fetched, decoded and resized once, as the processor would resize them, and kept in each process that
     decodes, as long as they take no more than `free` bytes. How a row is flipped depends on the seed, its key and the
-    epoch alone, so neither the number of processes nor a resumed run changes it.
-    """
+    epoch alone, so neither the number of processes nor a resumed run changes it."""
 
     processor: Qwen3VLProcessor
     columns: Callable[[list[dict[str, Any]], Shown], dict[str, list]]
@@ -135,8 +132,7 @@ class EpochOrder(Sampler[int], TrainerCallback):
     """Another random order of the rows in each epoch, and then the fillers. It tells the transform the epoch.
 
     Several processes that share out batches of it evenly see at each step what one process sees: accelerate would
-    fill an epoch's last batch up with rows that were seen in it before.
-    """
+    fill an epoch's last batch up with rows that were seen in it before."""
 
     def __init__(self, prepare: Prepare, rows: int, fillers: int) -> None:
         self.prepare, self.rows, self.fillers = prepare, rows, fillers
@@ -173,8 +169,7 @@ class Lesson:
     """How rows become batches, the model that learns, its loss, and when it is right.
 
     As it stands it teaches a judge's reply, by LoRA adapters on the language model of a Qwen3-VL: a row counts as right
-    if greedy decoding would produce its reply. Methods that give None leave it to trl, which teaches words.
-    """
+    if greedy decoding would produce its reply. Methods that give None leave it to trl, which teaches words."""
 
     setting: TrainingSetting
     end: int = field(default=-1, kw_only=True)  # the token that ends a reply, known with the processor
@@ -222,8 +217,7 @@ class Lesson:
         """What the model says of a batch of n rows, (n, k) float32; here (n, 1), whether every token of the reply, its
         end included, is the likeliest there.
 
-        What the template has behind a reply's end does not count, since decoding stops there.
-        """
+        What the template has behind a reply's end does not count, since decoding stops there."""
         ends = (batch["labels"] == self.end).int()
         batch["labels"][ends.cumsum(1) > ends] = IGNORED
         output = model(**batch, fused_lm_head=True)
@@ -246,8 +240,7 @@ class Lesson:
         sizes that were trained on.
 
         The configuration's module names are sorted, and peft's empty model card is left out: the same adapter gives the
-        same bytes.
-        """
+        same bytes."""
         model = cast(PeftModel, made.model)
         config = cast(LoraConfig, model.peft_config["default"])
         if name := hub.name_of(made.base):

@@ -30,8 +30,7 @@ class RaterLesson(lesson.Lesson):
     To words alone, 4 is as wrong as 1 where 5 is known. A `distance_weight` adds, at each score, the squared distance
     (points²) between the known score and the expected one, the mean of `digits` (scores by their tokens) by their
     probabilities: regression-aware fine-tuning, as in TRACT (arXiv 2503.04381). Both losses are summed over the
-    reply's tokens and divided by their number, as trl divides the words'.
-    """
+    reply's tokens and divided by their number, as trl divides the words'."""
 
     setting: TrainRaterSetting
     types: tuple[str, ...] = ()  # of the rows to learn from

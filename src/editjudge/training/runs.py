@@ -2,8 +2,7 @@
 
 All images are decoded once before the training starts; they stay in the files that name them, and each process reads
 from there what it shows. work/<stage> holds a folder a training, named by all that its result depends on: which rows
-are left out, and checkpoints. A training that was killed goes on from there; one that ended takes its folder away.
-"""
+are left out, and checkpoints. A training that was killed goes on from there; one that ended takes its folder away."""
 
 import argparse
 import json
@@ -49,8 +48,7 @@ class TrainingJob:
     stage, name: it is an entry of this section of params.yaml, or the section itself where the name is empty.
     table: the rows, which have the contract; images: of a row, each image's name and SHA-256 by side; samples: rows as
     samples. report: of the rows, what the training gave and the base's folder, the figures and more for their details.
-    rows_are: what details call the rows. ahead: a module that `report` needs, imported beside the training.
-    """
+    rows_are: what details call the rows. ahead: a module that `report` needs, imported beside the training."""
 
     stage: str
     name: str

@@ -1,7 +1,6 @@
 """What a judge, a scorer or a rater learns from, before torch is loaded: samples, and their images in Parquet files.
 
-`<Parquet file>/<key>` names an image: pools, candidates and scorer data hold them.
-"""
+`<Parquet file>/<key>` names an image: pools, candidates and scorer data hold them."""
 
 import hashlib
 from collections import OrderedDict
@@ -30,8 +29,7 @@ class Sample:
 
     winner: of the pair as a whole; empty where it is not known. part: `test` rows are not learnt from. type, rubrics: a
     rater's rubric. scores: a rater's are those of the rubric's dimensions, whole numbers; a scorer's those of A's
-    dimensions, in the scorer's order, A's as a whole, and B's likewise, nan where not known.
-    """
+    dimensions, in the scorer's order, A's as a whole, and B's likewise, nan where not known."""
 
     key: str
     prompt: str
@@ -72,8 +70,7 @@ class PictureFiles:
     """Images by name, in any order, out of files of any size.
 
     A row group is read as a whole (64 rows; of large files up to 64 MB), and the latest ones are kept up to `most`
-    bytes, at least one: that, and about 300 bytes a name, is all the memory that a process needs.
-    """
+    bytes, at least one: that, and about 300 bytes a name, is all the memory that a process needs."""
 
     def __init__(self, names: Iterable[str], most: int = MOST_BYTES) -> None:
         """Finds the names' places. ContractError: a file is missing or cannot be read."""
@@ -111,8 +108,7 @@ def faulty(rows: Mapping[str, Mapping[str, tuple[str, str]]], what: str) -> dict
     """The keys of the rows that have an image which cannot be shown, each with the reason; all images are decoded once.
 
     rows: of each key the image's name and SHA-256, by side. what: they are, for the progress bar. ContractError: a file
-    is missing or cannot be read.
-    """
+    is missing or cannot be read."""
     sums = {name: sha256 for sides in rows.values() for name, sha256 in sides.values()}
     places, jobs = PictureFiles(sums).places, dict[Group, dict[str, tuple[int, str]]]()
     for name, (group, row) in places.items():

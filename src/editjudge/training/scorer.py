@@ -43,8 +43,7 @@ def _nodes() -> tuple[torch.Tensor, torch.Tensor]:
 def log_expected_sigmoid(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
     """log E[sigmoid(mean + std * e)] of a standard Gaussian e, by Gauss-Hermite quadrature: no random numbers.
 
-    The error of the expectation is below 1e-6 up to std 2, 1e-3 up to 4 and 1e-2 up to 8. Finite wherever `mean` is.
-    """
+    The error of the expectation is below 1e-6 up to std 2, 1e-3 up to 4 and 1e-2 up to 8. Finite wherever `mean` is."""
     places, weights = (part.to(mean) for part in _nodes())
     return torch.logsumexp(logsigmoid(mean[..., None] + std[..., None] * places) + weights, dim=-1)
 
@@ -59,8 +58,7 @@ def ranking(
     - bradley_terry: -log sigmoid(better - worse).
     - uncertainty: -log P(better beats worse), both Gaussians: EditReward's Eq. 4.
     - bradley_terry_ties: -log of what came out, after Rao and Kupper (1967), with k of TIES:
-      P(A better) = e^a / (e^a + k e^b), P(tie) = (k^2 - 1) e^(a + b) / ((e^a + k e^b) (k e^a + e^b)).
-    """
+      P(A better) = e^a / (e^a + k e^b), P(tie) = (k^2 - 1) e^(a + b) / ((e^a + k e^b) (k e^a + e^b))."""
     if kind == "bradley_terry_ties":
         a_wins, b_wins = softplus(b - a + math.log(TIES)), softplus(a - b + math.log(TIES))  # -log of each
         tie = a_wins + b_wins - math.log(TIES * TIES - 1)
@@ -74,8 +72,7 @@ def ranking(
 class ScorerAnswers:
     """What a scorer says of N rows. means: (N, 2, D), of A and B; log_stds: the same, None where it knows none.
 
-    Of a single edit B's are A's.
-    """
+    Of a single edit B's are A's."""
 
     means: torch.Tensor
     log_stds: torch.Tensor | None
@@ -89,8 +86,7 @@ class ScorerAnswers:
 class Targets:
     """What is known of N rows. scores: (N, 2, D + 1), the last one of the edit as a whole, nan where not known.
 
-    sign: (N, D + 1), 1 where A is better, -1 where B is, 0 for a tie, nan where that is not known.
-    """
+    sign: (N, D + 1), 1 where A is better, -1 where B is, 0 for a tie, nan where that is not known."""
 
     scores: torch.Tensor
     sign: torch.Tensor
@@ -113,8 +109,7 @@ class Targets:
 class ScorerLesson(lesson.Lesson):
     """Teaches a scorer; the loss of a step is the mean over its comparisons, whichever process has them.
 
-    Each dimension is compared by its own scores, the aggregate by the edit as a whole, or both (`learn`).
-    """
+    Each dimension is compared by its own scores, the aggregate by the edit as a whole, or both (`learn`)."""
 
     setting: TrainScorerSetting
 
@@ -219,8 +214,7 @@ class ScorerLesson(lesson.Lesson):
     ) -> tuple[Any, None]:
         """What of it is trained: its adapters or all, the head and the token's row.
 
-        The same settings give the same one, whatever ran before. The processor gets the token.
-        """
+        The same settings give the same one, whatever ran before. The processor gets the token."""
         setting = self.setting
         prompt = ScorerPrompt.load(setting.prompt)
         if setting.head_shared and not prompt.of_each and len(setting.dimensions) > 1:

@@ -25,8 +25,7 @@ class TrainingSetting:
     between these; 0: as the base's processor does. log_every, eval_every, save_every: steps; a killed training goes on
     from the last saved checkpoint, of which keep_checkpoints are kept. skip_failed: leave pairs out whose images cannot
     be used, and list them; else stop and name them. workers: processes that decode images, for each of the training's.
-    liger: Liger's kernels, on a GPU. deepspeed: a file of configs/deepspeed.
-    """
+    liger: Liger's kernels, on a GPU. deepspeed: a file of configs/deepspeed."""
 
     where: ClassVar[str] = "train_judge"
 
@@ -106,8 +105,7 @@ class TrainScorerSetting(SingleEditsSetting):
     head_shared: one head for all dimensions. aggregation: how the dimensions become one score. loss: regression is to
     the scores less `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the
     edit as a whole) or both. score_weight, language_weight: of that loss, and of the loss of the reply's words.
-    calibration: training edits, at most, that the calibrated value is read from.
-    """
+    calibration: training edits, at most, that the calibrated value is read from."""
 
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
     prompt: Text

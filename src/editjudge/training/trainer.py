@@ -2,8 +2,7 @@
 
 trl's SFTTrainer does the training and writes the checkpoints, in one process or as one of several. This module holds
 prompts out, keeps the weights that did best on them, and goes on from a checkpoint so that the end is the same. What is
-taught is a `Lesson`.
-"""
+taught is a `Lesson`."""
 
 import os
 import resource
@@ -50,8 +49,7 @@ class Trained:
     included, padding not.
 
     The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
-    and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident.
-    """
+    and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident."""
 
     history: list[Row]
     tested: list[str]
@@ -178,8 +176,7 @@ class Trainer(SFTTrainer):
         """The lesson's answers to all rows, (N, k), float32 on the CPU, in every process.
 
         Each process takes a part of them. All run the model equally often, which ZeRO-3 needs: one whose rows are done
-        runs it on the first row and does not count it.
-        """
+        runs it on the first row and does not count it."""
         self.model_wrapped.eval()
         accelerator, size = self.accelerator, self.args.per_device_eval_batch_size
         part = -(-len(rows) // accelerator.num_processes)
@@ -270,8 +267,7 @@ def train(
     accuracy on few rows); the untrained model is evaluated too. In `checkpoints`, a folder of this very training, it
     goes on from the last whole one. The same samples, settings, number of processes and thread count give the same
     bytes on a CPU, whether the training was killed and went on or not. Of several processes all call this, and the
-    first one saves. ValueError names the key of a sample that cannot be used.
-    """
+    first one saves. ValueError names the key of a sample that cannot be used."""
     began = time.perf_counter()
     parts = lesson.parts(lessons.dataset(samples))
     whole = [file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")]
@@ -315,8 +311,7 @@ def step_of(checkpoint: Path) -> int:
 def start_deepspeed(device: Device) -> None:
     """Lets DeepSpeed know the other processes before the model is loaded, which ZeRO-3 does in parts.
 
-    On a CPU it would compile a reduction through shared memory; gloo does without.
-    """
+    On a CPU it would compile a reduction through shared memory; gloo does without."""
     import deepspeed
 
     if device == "cpu":
@@ -327,8 +322,7 @@ def start_deepspeed(device: Device) -> None:
 @contextmanager
 def trained(model: Any, writer: int | None = None) -> Iterator[dict[str, torch.nn.Parameter]]:
     """The trained parameters by name, whole. All processes must enter it: ZeRO-3 holds parts, and takes what the
-    process `writer` puts into them.
-    """
+    process `writer` puts into them."""
     found = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     gathered: Any = nullcontext()
     if is_deepspeed_zero3_enabled():

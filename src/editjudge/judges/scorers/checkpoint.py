@@ -1,8 +1,7 @@
 """A trained scorer: a plain Qwen3-VL checkpoint with one more token, a head and what says how to use them.
 
 head.safetensors has the head's tensors, scorer.json all else (`Description`). Both are checked as the backbone is:
-whole, of the right shape, finite.
-"""
+whole, of the right shape, finite."""
 
 import json
 from bisect import bisect_left
@@ -39,8 +38,7 @@ Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 class Description:
     """scorer.json. questions: the turn of each look at an edit, one for all dimensions or one for each; reply: what the
     model answers, the token in it. calibration: scores of training edits, ascending. min_pixels, max_pixels: bounds of
-    the images, which the processor beside it has too.
-    """
+    the images, which the processor beside it has too."""
 
     version: Literal[1] = 1
     dimensions: Texts

@@ -6,8 +6,7 @@
   that equals its source has changed nothing: 0, as published.
 - clip_i, dino_i: of the edit and its source, or the true edit. Against the source, doing nothing is best.
 
-dino_i has a built-in model, too (`model: embedded`): where the image's gradients and colours are (HOG patches).
-"""
+dino_i has a built-in model, too (`model: embedded`): where the image's gradients and colours are (HOG patches)."""
 
 from collections.abc import Sequence
 from functools import cache

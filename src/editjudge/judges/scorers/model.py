@@ -1,7 +1,6 @@
 """A Qwen3-VL with a head on the hidden state of an added token: how it is asked, and what makes scores of that state.
 
-It is shown a chat of source, edit and question whose reply holds the token.
-"""
+It is shown a chat of source, edit and question whose reply holds the token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,7 @@ OUTPUTS = {"gaussian": 2, "score": 1}
 class Looks:
     """The questions that are asked of an edit: one for each dimension, or one for all of them.
 
-    prompts: by question, for each look its turn. token: as the tokenizer has it.
-    """
+    prompts: by question, for each look its turn. token: as the tokenizer has it."""
 
     prompts: tuple[tuple[Prompt, ...], ...]
     replies: tuple[str, ...]
@@ -103,8 +101,7 @@ class Head(nn.Module):
     """Scores of D dimensions out of a hidden state for each: a perceptron a dimension, or one that all share.
 
     kind `gaussian` gives a mean and the logarithm of a standard deviation, as EditReward's does; `score` a mean alone,
-    as ADIEE's. Its weights are float32 and depend on the seed alone.
-    """
+    as ADIEE's. Its weights are float32 and depend on the seed alone."""
 
     def __init__(
         self, kind: str, dimensions: int, hidden: int, sizes: Sequence[int], dropout: float, shared: bool, seed: int = 0
@@ -133,8 +130,7 @@ def aggregate(
 
     min: the lowest mean, and the standard deviation of that very dimension. Clark's moments of the least of Gaussians
     would be another quantity: its mean lies below the lowest one, so it would not belong to the score that is given.
-    mean, sum: sqrt(sum s^2), of the mean divided by D.
-    """
+    mean, sum: sqrt(sum s^2), of the mean divided by D."""
     count = means.shape[-1]
     if how == "min":
         overall, lowest = means.min(-1)
@@ -149,8 +145,7 @@ def aggregate(
 class Scored(ModelOutput):
     """means, log_stds: (n, D) of n edits, float32; log_stds None where the head knows none.
 
-    language: (n * looks,) mean nats a token of each reply; None where no labels were given.
-    """
+    language: (n * looks,) mean nats a token of each reply; None where no labels were given."""
 
     means: torch.Tensor | None = None
     log_stds: torch.Tensor | None = None
