@@ -120,7 +120,9 @@ class ChatJudge(Judge):
         return self._scores(edits, "overall")
 
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
-        return [*map(rubrics.scored, rubrics.rate(self.model.answers, self.form, dimension, edits))]
+        """The mean of each aspect over its passes."""
+        every = rubrics.passes(self.model.answers, self.form, dimension, edits)
+        return [rubrics.scored(rubrics.merged([*map(rubrics.mean_rating, aspects)])) for aspects in every]
 
 
 class Rater(ChatJudge):
@@ -141,9 +143,8 @@ class Rater(ChatJudge):
         By VIEScore an edit gets VIESCORE, each 0..10, if both replies can be read."""
         asked = list(edits)
         if self.by_scores:
-            aspects = rubrics.passes(self.model.answers, self.form, "overall", asked)
-            each = zip(*aspects, strict=True)
-            return [[rubrics.merged(both, VIESCORE) for both in zip(*runs, strict=True)] for runs in each]
+            every = rubrics.passes(self.model.answers, self.form, "overall", asked)
+            return [[rubrics.merged(both, VIESCORE) for both in zip(*aspects, strict=True)] for aspects in every]
         types = [rubrics.type_of(edit.task) for edit in asked]
         forms = {type_: rubrics.load(self.form, type_) for type_ in dict.fromkeys(types)}
         found: dict[int, list[Rating]] = {}

@@ -227,16 +227,10 @@ Ask: TypeAlias = Callable[[ChatForm, Sequence[Edit]], list[list[Rating]]]
 """Asks a model about edits in a form: for each edit one rating a pass (`Model.answers`)."""
 
 
-def passes(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> list[list[list[Rating]]]:
-    """For each aspect of the dimension and each edit, one rating a pass; the overall score has two aspects."""
+def passes(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> list[tuple[list[Rating], ...]]:
+    """For each edit and each aspect of the dimension, one rating a pass; the overall score has two aspects."""
     aspects = ASPECTS if dimension == "overall" else (dimension,)
-    return [ask(pointwise(SCALES[prompt], aspect), edits) for aspect in aspects]
-
-
-def rate(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> list[Rating]:
-    """One rating an edit: the mean of each aspect over its passes."""
-    means = ([mean_rating(each) for each in aspect] for aspect in passes(ask, prompt, dimension, edits))
-    return [merged(each) for each in zip(*means, strict=True)]
+    return list(zip(*(ask(pointwise(SCALES[prompt], aspect), edits) for aspect in aspects), strict=True))
 
 
 def merged(aspects: Sequence[Rating], names: Sequence[str] = ASPECTS) -> Rating:

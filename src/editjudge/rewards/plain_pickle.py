@@ -63,7 +63,6 @@ class StandIn:
 
     kind: str
     value: Any = None
-    filled: bool = False
 
 
 class Reader:
@@ -137,7 +136,7 @@ class Reader:
             case "_reconstruct", (PickledName(kind="array"), (0,), _):
                 return StandIn("array")
             case "dtype", (str(code), *_) if DTYPE.fullmatch(code):
-                return StandIn("dtype", np.dtype(f"<{code}"), filled=True)
+                return StandIn("dtype", np.dtype(f"<{code}"))
             case "scalar", (StandIn(kind="dtype", value=dtype), bytes(data)):
                 return array(dtype, (), data)
             case "_frombuffer", (bytes(data), StandIn(kind="dtype", value=dtype), tuple(shape), "C"):
@@ -150,15 +149,14 @@ class Reader:
         match kind, state:
             case "dtype", (3, "<" | "|", None, None, None, *_):
                 return
-            case ("image", [_, str(mode), (int(width), int(height)), palette, bytes(data), *_]) if not made.filled:
+            case ("image", [_, str(mode), (int(width), int(height)), palette, bytes(data), *_]) if made.value is None:
                 made.value = self.picture(mode, width, height, palette, data)
             case ("array", (1, tuple(shape), StandIn(kind="dtype", value=dtype), False, bytes(data))) if (
-                not made.filled
+                made.value is None
             ):
                 made.value = self.show(array(dtype, shape, data))
             case _:
                 raise refused(f"the state of a {kind}")
-        made.filled = True
 
     def picture(self, mode: str, width: int, height: int, palette: Any, data: bytes) -> bytes:
         """An image's PNG, from its raw pixels."""
@@ -261,7 +259,7 @@ def plain(top: Any) -> Any:
             return type(value)(copied(each, depth + 1) for each in value)
         if isinstance(value, dict):
             return {key: copied(each, depth + 1) for key, each in value.items()}
-        if isinstance(value, StandIn) and value.filled and value.kind != "dtype":
+        if isinstance(value, StandIn) and value.value is not None and value.kind != "dtype":
             return value.value
         if isinstance(value, (StandIn, PickledName)):
             raise refused(f"a bare {value.kind}")
