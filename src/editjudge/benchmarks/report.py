@@ -23,8 +23,7 @@ Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
 SUFFIXES = (".jsonl", ".csv", ".parquet")
-FIELDS = ("answer", "score_a", "score_b")
-Given = dict[str, Any]  # FIELDS, each None if it is not given
+SAID = ("answer", "forward", "backward", "winner", "p_a", "score_a", "score_b")
 
 
 def summarised(
@@ -41,11 +40,24 @@ def summarised(
     }
 
 
-def in_peoples_words(row: Row) -> str | None:
-    """The winner, a scorer's Tie being Both good or Both bad by the two scores' mean."""
-    if row["winner"] != "Tie" or row["score_a"] is None or row["score_b"] is None:
-        return row["winner"]
-    return "Both good" if (row["score_a"] + row["score_b"]) / 2 >= MIDDLE else "Both bad"
+def to_verdicts(judge: str, items: Sequence[Item], said: Mapping[str, Row]) -> Rows:
+    """Rows of `stages/verdicts.schema.json`, one an item that people judged.
+
+    said: of an item, by its key, what the other columns hold, as far as they are known: forward, backward, winner, p_a,
+    score_a, score_b, reason. answer: in people's words; where it is not given, the winner, a scorer's Tie being Both
+    good or Both bad by the two scores' mean. An item of which nothing is said has its own reason (`failed`)."""
+    rows = []
+    for item in (item for item in items if item.verdict is not None):
+        row: Row = {name: getattr(item, name) for name in ("key", "task", "cluster")} | dict.fromkeys(SAID)
+        row |= {"judge": judge, "label": item.verdict, "truth": agreement.folded(str(item.verdict))}
+        row |= {"reason": item.failed} | said.get(item.key, {})
+        a, b, winner = row["score_a"], row["score_b"], row["winner"]
+        scored = None not in (a, b) and winner == "Tie"
+        row["answer"] = row["answer"] or (
+            winner if not scored else "Both good" if (a + b) / 2 >= MIDDLE else "Both bad"
+        )
+        rows.append(row)
+    return rows
 
 
 def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dict[str, Any]:
@@ -141,7 +153,7 @@ def tuples(items: Sequence[Item], rows: Rows, epsilon: float) -> dict[str, Any] 
     for item in items:
         if item.group is None or item.ratings is not None:
             continue
-        row = (said.get(item.key) if item.verdict is not None else None) or dict.fromkeys((*FIELDS, "truth", "winner"))
+        row = (said.get(item.key) if item.verdict is not None else None) or dict.fromkeys((*SAID, "truth"))
         winner = row["winner"]
         if row["score_a"] is not None and row["score_b"] is not None:
             lead = round(row["score_a"] - row["score_b"], pointwise.DIGITS)
@@ -189,16 +201,17 @@ def figures(name: str, setting: Mapping[str, Any], files: Sequence[Path]) -> dic
     items = forms.load(name, setting)
     stems = [file.stem for file in files]
     judges = stems if len(set(stems)) == len(stems) else [str(file) for file in files]
-    verdicts = {
-        judge: to_verdicts(judge, items, read_answers(file, items)) for judge, file in zip(judges, files, strict=True)
-    }
+    verdicts = {}
+    for judge, file in zip(judges, files, strict=True):
+        answers = read_answers(file, items)
+        verdicts[judge] = to_verdicts(judge, items, {i.key: answers.get(i.key, _said(None, None, None)) for i in items})
     for file, rows in zip(files, verdicts.values(), strict=True):
         if all(row["winner"] is None for row in rows):
             raise TableError(f"{file}: no answer: each is null, missing or Failed")
     return summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
 
 
-def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Given]:
+def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
     """A file's answers by the items' keys. Raises TableError that names file, row and field."""
     if file.suffix not in SUFFIXES:
         raise TableError(f"{file}: {file.suffix or 'no ending'} is none of {', '.join(SUFFIXES)}")
@@ -225,19 +238,28 @@ def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Given]:
         for item in items:
             if item.models and item.group is not None:
                 a, b = (said.get((item.group, model)) for model in item.models)
-                said[item.key] = {"answer": None, "score_a": a, "score_b": b}
+                said[item.key] = _said(None, a, b)
     if not said:
         raise TableError(f"{file}: no answers")
     return said
 
 
-def _answer(row: Mapping[str, Any]) -> Given:
+def _answer(row: Mapping[str, Any]) -> Row:
     if "winner" not in row and not {"score_a", "score_b"} <= row.keys():
         raise RowError("neither winner nor score_a and score_b")
     winner = _given(row, "winner")
     if winner is not None and winner not in VERDICTS:
         raise RowError(f"field winner: {winner!r:.40} is none of {', '.join(VERDICTS)}, Failed and null")
-    return {"answer": winner, "score_a": _number(row, "score_a"), "score_b": _number(row, "score_b")}
+    return _said(winner, _number(row, "score_a"), _number(row, "score_b"))
+
+
+def _said(answer: Any, a: float | None, b: float | None) -> Row:
+    """One order was asked: an answer in people's words, or the scores of both sides."""
+    given = {"answer": answer, "score_a": a, "score_b": b}
+    if answer is None and a is not None and b is not None:
+        answer = "Tie" if a == b else "Image A" if a > b else "Image B"
+    winner = None if answer is None else agreement.folded(answer)
+    return given | {"forward": winner, "winner": winner, "reason": "no answer" if winner is None else None}
 
 
 def _given(row: Mapping[str, Any], field: str) -> Any:
@@ -255,22 +277,3 @@ def _number(row: Mapping[str, Any], field: str) -> float | None:
     if not math.isfinite(number):
         raise RowError(f"field {field}: a number expected, not {value!r:.40}")
     return number
-
-
-def to_verdicts(judge: str, items: Sequence[Item], answers: Mapping[str, Given]) -> Rows:
-    """Rows of `stages/verdicts.schema.json`, one for each item that people judged; only one order was asked."""
-    rows = []
-    for item in items:
-        if item.verdict is None:
-            continue
-        given = answers.get(item.key, dict.fromkeys(FIELDS))
-        a, b, answer = given["score_a"], given["score_b"], given["answer"]
-        if answer is None and a is not None and b is not None:
-            answer = "Tie" if a == b else "Image A" if a > b else "Image B"
-        winner = None if answer is None else agreement.folded(answer)
-        row: Row = {name: getattr(item, name) for name in ("key", "task", "cluster")}
-        row |= {"judge": judge, "label": item.verdict, "truth": agreement.folded(item.verdict)}
-        row |= {"forward": winner, "backward": None, "winner": winner, "p_a": None}
-        row |= given | {"reason": "no answer" if winner is None else None}
-        rows.append(row | {"answer": given["answer"] or in_peoples_words(row)})
-    return rows

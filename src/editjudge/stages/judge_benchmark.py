@@ -21,7 +21,7 @@ from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimensio
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
-from editjudge.statistics import agreement, psychometric
+from editjudge.statistics import psychometric
 
 Rows = list[records.Row]
 # What judges are asked about by the benchmark's own word for it; by any other word, visual consistency.
@@ -45,15 +45,8 @@ def questions_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: S
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
     """One row an item that people judged. answers: to `questions_of(items)`; a failed item has its own reason."""
-    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a", "score_a", "score_b"))
     said = {answer.forward.key: answer.columns() | answer.score_columns() for answer in answers}
-    rows: Rows = [
-        {"key": item.key, "task": item.task, "judge": judge, "truth": agreement.folded(item.verdict)}
-        | {"label": item.verdict, "cluster": item.cluster, **said.get(item.key, nothing | {"reason": item.failed})}
-        for item in items
-        if item.verdict is not None
-    ]
-    return [row | {"answer": report.in_peoples_words(row)} for row in rows]
+    return report.to_verdicts(judge, items, said)
 
 
 def summary(
