@@ -442,8 +442,6 @@ def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch
 
 def test_a_hub_that_has_no_such_file_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(TableError, match="not an id cannot be had from the hub"):
-        forms.load("bench", {"form": "genai", "hub": "not an id"})
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(TableError, match="owner/bench cannot be had from the hub"):
         forms.load("bench", {"form": "genai", "hub": "owner/bench", "revision": "0" * 40})

@@ -36,12 +36,6 @@ def test_accuracy_by_hand():
     assert report["clusters"] == 4
 
 
-def test_one_cluster_has_no_clustered_interval():
-    report = accuracy_report([A, B], [A, A], ["t", "t"], ["p", "p"])
-    assert (report["low"], report["high"]) == (None, None)
-    assert (report["mean_over_tasks_low"], report["mean_over_tasks_high"]) == (None, None)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([A, B]), WINNERS, st.sampled_from("xyz")), min_size=2, max_size=30))
 def test_exchanging_the_images_or_the_rows_changes_no_accuracy(rows):
@@ -87,6 +81,7 @@ def test_report_reads_rows_of_verdicts():
     assert (result["position"]["consistent"], result["position"]["both_first"]) == (1, 1)
     photo = agreement.report([row | {"cluster": "photo"} for row in rows])
     assert (photo["accuracy"]["clusters"], photo["accuracy"]["low"], photo["position"]["low"]) == (1, None, None)
+    assert photo["accuracy"]["mean_over_tasks_low"] is None
 
 
 def test_both_good_and_both_bad_fold_to_a_tie():

@@ -80,6 +80,8 @@ def test_several_files_are_several_dimensions_and_a_column_goes_before_the_name(
     assert matches.numbered(matches.load(paths)).dimensions == ("if", "vq")
     same = [paths[0], saved(tmp_path / "x", lines(), "vq.jsonl")]
     assert len(matches.numbered(matches.load(same)).dimensions) == 2
+    same = [paths[0], saved(tmp_path, "key,winner\np2_pair_a_vs_b,Tie\n", "vq.csv")]
+    assert len(set(matches.load(same)["dimension"].tolist())) == 2
     one = '{"key": "p_pair_a_vs_b", "winner": "Tie", "dimension": "d"}\n{"key": "p_pair_a_vs_b", "winner": "Tie"}\n'
     assert matches.load([saved(tmp_path, one)])["dimension"].tolist() == ["d", "m"]
 
@@ -265,14 +267,6 @@ def test_a_part_that_cannot_be_rated_says_why(tmp_path):
     assert "no scored matches" in three["reason"]
 
 
-def test_only_ties_are_a_leaderboard_with_a_warning(tmp_path):
-    pairs = [(f"p{p}_pair_a_vs_b", "Tie") for p in range(5)]
-    done = run(saved(tmp_path, lines(pairs)))
-    assert done.returncode == 0
-    assert [line.split()[1:3] for line in done.stdout.splitlines()[1:3]] == [["a", "1000.0"], ["b", "1000.0"]]
-    assert "nothing but ties" in done.stderr
-
-
 def test_csv_keeps_line_breaks_wherever_they_stand(tmp_path):
     """More than a megabyte, so that breaks stand on the reader's block borders too."""
     prompts = [f"say {n}\nplease {n} {'y' * 50}" for n in range(15000)]
@@ -287,8 +281,3 @@ def test_a_file_given_twice_and_a_judge_beside_none_are_refused(tmp_path):
     with pytest.raises(matches.MatchError, match="choose one of x, and of none that is named"):
         matches.load([file])
     assert len(matches.load([file], judge="x")) == 1
-
-
-def test_files_that_differ_in_their_suffix_only_are_two_dimensions(tmp_path):
-    files = [saved(tmp_path, ONE), saved(tmp_path, "key,winner\np2_pair_a_vs_b,Tie\n", "m.csv")]
-    assert len(set(matches.load(files)["dimension"].tolist())) == 2
