@@ -19,7 +19,7 @@ from training_pairs import TASK
 
 from editjudge.benchmarks.preferences import vcreward
 from editjudge.benchmarks.preferences.item import BenchmarkSetting
-from editjudge.cli import export
+from editjudge.cli import exchange
 from editjudge.core import images, records
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.tables import TableError
@@ -70,7 +70,7 @@ def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Calla
         "hub/gallery": ["gallery/first.parquet", "gallery/second.parquet"],
         "hub/bench": ["bench.parquet"],
     }.items():
-        export.export_dataset(files=[*map(Path, files)], out=Path(out))
+        exchange.export_dataset(files=[*map(Path, files)], out=Path(out))
     cache = str(project / "cache")
     gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir=cache)
     assert [(row["model"], row["key"]) for row in gallery][2:4] == [("first", "k2"), ("second", "k0")]
@@ -78,7 +78,7 @@ def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Calla
     loaded = datasets.load_dataset("hub/bench", split="train", cache_dir=cache)
     assert np.array_equal(np.asarray(loaded[0]["edited_images"][1]), images.decode(png(1)))
     with pytest.raises(FileError, match=r"^bench.parquet: not the columns of gallery/first.parquet"):
-        export.export_dataset(files=[Path("gallery/first.parquet"), Path("bench.parquet")], out=Path("hub/no"))
+        exchange.export_dataset(files=[Path("gallery/first.parquet"), Path("bench.parquet")], out=Path("hub/no"))
 
 
 def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
@@ -122,12 +122,12 @@ def test_a_selection_becomes_what_an_editor_is_trained_from(
 
 def test_a_selection_without_calibrated_scores_needs_a_range(selection: list[float]):
     with pytest.raises(FileError, match="k0 has no calibrated score: say --range LOW HIGH"):
-        export.export_edits(file=Path("best/selection.parquet"), out=Path("out"))
+        exchange.export_edits(file=Path("best/selection.parquet"), out=Path("out"))
     with pytest.raises(FileError, match="the first must be below the second"):
-        export.export_edits(file=Path("best/selection.parquet"), out=Path("out"), bounds=(4.0, 1.0))
+        exchange.export_edits(file=Path("best/selection.parquet"), out=Path("out"), bounds=(4.0, 1.0))
     pq.write_table(pa.table({"key": ["a"]}), "other.parquet")
     with pytest.raises(TableError, match="no column instruction"):
-        export.export_edits(file=Path("other.parquet"), out=Path("out"))
+        exchange.export_edits(file=Path("other.parquet"), out=Path("out"))
 
 
 def annotation(key: str, model: str, value: float | None, sums: tuple[str, str | None]) -> records.Row:

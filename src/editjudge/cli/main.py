@@ -14,7 +14,7 @@ COMMANDS = {
     "Judge edits": {
         "compare": ("judging:compare", "Say which of two edits kept better what had to stay."),
         "score": ("judging:score", "Say how good one edit is, by a scorer."),
-        "measure": ("measure:measure", "Measure many edits of your own into a table."),
+        "measure": ("judging:measure", "Measure many edits of your own into a table."),
         "curate": ("curate:curate", "Keep the best edits of a data set."),
         "serve": ("serve:serve", "Serve a judge over HTTP, or a scorer to trainers."),
     },
@@ -33,8 +33,8 @@ COMMANDS = {
         "thresholds": ("settings:thresholds", "Say what other thresholds would do to the training pairs."),
     },
     "Files": {
-        "export": ("export:app", "Write results of the graph for the hub or another program."),
-        "gallery": ("gallery:app", "Exchange edits as image files with metadata."),
+        "export": ("exchange:export_app", "Write results of the graph for the hub or another program."),
+        "gallery": ("exchange:gallery_app", "Exchange edits as image files with metadata."),
         "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
         "publish": ("publish:publish", "Publish the committed state of the graph."),
         "provenance": ("publish:provenance", "Say which commit and stage a published file comes from."),
