@@ -24,12 +24,12 @@ from pathlib import Path
 
 import pytest
 
-from editjudge.core.folder import flush
+from editjudge.core.files import flush
 
 COPY = """
 import shutil, sys
 from pathlib import Path
-from editjudge.core.folder import flush
+from editjudge.core.files import flush
 base, out = map(Path, sys.argv[1:])
 out.mkdir()
 for path in base.iterdir():

@@ -17,7 +17,7 @@ from editjudge.core.files import replacing, work, write_bytes
 from editjudge.core.records import Row, in_groups, write_json
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries import pictures
-from editjudge.editors.galleries.given import Given
+from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import resume
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe

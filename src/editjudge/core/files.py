@@ -102,11 +102,11 @@ def whole(folder: Path) -> Iterator[Path]:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         yield new
         for path in (*new.iterdir(), new):
-            _flush(path)
+            flush(path)
         if folder.exists():
             shutil.rmtree(folder)
         new.rename(folder)
-        _flush(folder.parent)
+        flush(folder.parent)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -114,7 +114,7 @@ def whole(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Waits until a file's or a folder's content is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
