@@ -1,6 +1,7 @@
 """Random images of any form."""
 
 import io
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -12,3 +13,10 @@ def picture(seed: int, form: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, form)
     return buffer.getvalue()
+
+
+def bomb(side: int) -> bytes:
+    """A PNG that says it has side x side pixels."""
+    chunks = (b"IHDR" + side.to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]), b"IDAT")
+    framed = ((len(c) - 4).to_bytes(4, "big") + c + zlib.crc32(c).to_bytes(4, "big") for c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)

@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -19,6 +18,7 @@ import tiny_people
 import torch
 import yaml
 from killing import alive, wait_until
+from pictures import bomb
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -236,16 +236,6 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
         batch.measure_all([prompt], SlotSetting(device="cpu", dinov3=str(folder)), cache, "t")
 
 
-def test_settings_that_are_wrong_are_named() -> None:
-    assert read("measures", SlotSetting, {}) == SlotSetting()
-    for given, message in (
-        ({"faces": "haar"}, r"measures\.faces must be lbp, insightface or none"),
-        ({"insightface": None}, r"measures\.insightface must have fields of its own, not None"),
-    ):
-        with pytest.raises(ParamsError, match=message):
-            read("measures", SlotSetting, given)
-
-
 def test_other_weights_in_the_same_place_are_another_version_and_other_models_settings_none(tmp_path: Path) -> None:
     setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors", seed=0)))
     first = slots.version(["lpips", "segmenter"], setting)
@@ -328,13 +318,6 @@ def encoded(image: Image.Image, form: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()
-
-
-def bomb(side: int) -> bytes:
-    """A PNG that says it has side x side pixels."""
-    chunks = (b"IHDR" + side.to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]), b"IDAT")
-    framed = ((len(c) - 4).to_bytes(4, "big") + c + zlib.crc32(c).to_bytes(4, "big") for c in chunks)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
 
 def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason(
@@ -425,13 +408,18 @@ def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
     assert (setting.of("depth", "device"), setting.of("depth", "dtype")) == ("cpu:0", "float32")
     assert slots.version(["clip"], setting) != slots.version(["clip"], replace(setting, slots={}))
     for wrong, said in (
-        ({"lpips": {"dtype": "float16"}}, "measures.slots.lpips.dtype cannot be set"),
-        ({"clip": {"workers": 2}}, "measures.slots.clip.workers is unknown"),
-        ({"sam": {}}, "measures.slots.sam"),
-        ({"clip": {"device": "auto"}}, r"measures\.slots\.clip\.device cannot be auto: name one, such as cuda:1"),
+        ({"slots": {"lpips": {"dtype": "float16"}}}, "measures.slots.lpips.dtype cannot be set"),
+        ({"slots": {"clip": {"workers": 2}}}, "measures.slots.clip.workers is unknown"),
+        ({"slots": {"sam": {}}}, "measures.slots.sam"),
+        (
+            {"slots": {"clip": {"device": "auto"}}},
+            "measures.slots.clip.device cannot be auto: name one, such as cuda:1",
+        ),
+        ({"faces": "haar"}, "measures.faces must be lbp, insightface or none"),
+        ({"insightface": None}, "measures.insightface must have fields of its own, not None"),
     ):
         with pytest.raises(ParamsError, match=said):
-            read("measures", SlotSetting, {"slots": wrong})
+            read("measures", SlotSetting, wrong)
 
 
 def test_processes_that_feed_one_with_the_models_give_the_same_values(

@@ -289,21 +289,12 @@ def test_boxes_of_both_images_make_one_region_and_the_ratio_is_halved(photo: np.
         table.TABLE["object_similarity"](alone, "edit_area", MODELS)
 
 
-def test_an_edit_of_another_size_is_resized_to_its_source(photo: np.ndarray) -> None:
+def test_edits_are_resized_to_their_source_and_large_images_shrunk_to_the_recipes_side(photo: np.ndarray) -> None:
     assert picture.fitted(photo[::2, ::2], picture.SeenImage(photo, [INSIDE])).shape == photo.shape
-
-
-def test_large_images_are_shrunk_to_the_recipes_side(photo: np.ndarray) -> None:
     small, scale = picture.shrunk(photo, 48)
     assert (small.shape, scale) == ((36, 48, 3), 0.5)
     assert picture.shrunk(photo, 96)[0] is photo
     assert picture.shrunk(np.zeros((1, 900, 3), np.uint8), 100)[0].shape == (1, 100, 3)
-
-
-def test_cells_follow_the_region(photo: np.ndarray) -> None:
-    cells = HogEncoder().cells(regions.boxes_mask([(0, 0, 48, 72)], 72, 96), patches.CELL_SHARE).reshape(13, 13)
-    assert cells[:, :6].all()
-    assert not cells[:, 8:].any()
 
 
 def test_grabcut_finds_a_disc_on_a_plain_ground(rng: np.random.Generator) -> None:

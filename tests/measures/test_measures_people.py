@@ -38,20 +38,6 @@ def test_normalized_points_have_no_place_and_size(rng: np.random.Generator) -> N
     assert people.normalized(points * 3 - [40, 7]) == pytest.approx(found)
 
 
-@pytest.mark.parametrize(
-    ("points", "said"),
-    [
-        (np.eye(2), "2 points, fewer than 3"),
-        (np.ones((4, 2)), "coincide"),
-        (np.full((4, 2), np.nan), "not finite"),
-    ],
-    ids=["two", "one place", "nan"],
-)
-def test_shapes_that_cannot_be_compared_are_refused(points: np.ndarray, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        people.normalized(points)
-
-
 # Identity.
 
 SUBJECT, LEFT, RIGHT = (40.0, 10.0, 80.0, 50.0), (0.0, 10.0, 20.0, 30.0), (100.0, 10.0, 125.0, 35.0)
@@ -156,13 +142,6 @@ def test_texture_measures_are_best_for_one_face_and_symmetric(
     assert measure(second, first) == pytest.approx(value, abs=1e-12)
 
 
-def test_faces_without_texture_are_refused(rng: np.random.Generator) -> None:
-    flat, crop = np.full((people.CROP, people.CROP, 3), 90, np.uint8), noise(rng)
-    assert people.face_energy_ratio(flat, crop) == 0
-    with pytest.raises(ValueError, match="without texture"):
-        people.face_energy_ratio(flat, flat)
-
-
 def test_a_face_is_cropped_with_a_margin_of_whole_pixels_clipped_to_the_image(photo: np.ndarray) -> None:
     cut = people.face_crop(photo, (-20.0, 10.0, 40.0, 58.0))
     assert cut.shape == (people.CROP, people.CROP, 3)
@@ -249,15 +228,6 @@ def test_a_joint_was_found_from_a_score_of_three_tenths() -> None:
     assert joints.seen.tolist() == [True, True, False, False, *[True] * 8]
 
 
-def test_fewer_than_three_joints_in_both_are_no_pose(rng: np.random.Generator) -> None:
-    first, second = pose(rng, tuple(range(5))), pose(rng, tuple(range(7, 12)))
-    mask = disc(120, 120, 30)
-    with pytest.raises(ValueError, match="2 joints were seen in both images, fewer than 3"):
-        people.pose_position_error(*points_and_seen(first, second))
-    with pytest.raises(ValueError, match="2 joints were seen in both images, fewer than 3"):
-        people.shape_iou(mask, mask, *points_and_seen(first, second))
-
-
 def test_silhouettes_are_compared_without_place_and_size(rng: np.random.Generator) -> None:
     joints, mask = pose(rng), disc(140, 120, 25)
     mask[60:100, 40:50] = True
@@ -272,16 +242,6 @@ def test_silhouettes_are_compared_without_place_and_size(rng: np.random.Generato
     assert people.shape_iou(mask, larger, *points_and_seen(joints, hidden)) > 0.95  # both without that wrist
 
 
-def test_empty_silhouettes_are_refused(rng: np.random.Generator) -> None:
-    joints, mask = pose(rng), disc(120, 120, 30)
-    for pair, said in (
-        ((mask & False, mask), "no body in the source"),
-        ((mask, mask & False), "no body in the edited"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            people.shape_iou(*pair, *points_and_seen(joints, joints))
-
-
 def test_appearance_is_the_cosine_of_the_bodys_mean_features(rng: np.random.Generator) -> None:
     first, second = rng.normal(1, 1, (2, 49, 16))
     cells, others = rng.random((2, 49)) < 0.4
@@ -292,17 +252,6 @@ def test_appearance_is_the_cosine_of_the_bodys_mean_features(rng: np.random.Gene
     assert people.appearance_cosine(first, first, cells, cells) == pytest.approx(1)
     outside = np.where(others[:, None], second, 9.0)
     assert people.appearance_cosine(first, outside, cells, others) == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_body_that_no_patch_shows_is_refused(rng: np.random.Generator) -> None:
-    features, cells = rng.normal(1, 1, (9, 4)), np.ones(9, bool)
-    for edited, own, other, said in (
-        (features, ~cells, cells, "no patch shows the body in the source"),
-        (features, cells, ~cells, "no patch shows the body in the edited"),
-        (features * 0, cells, cells, "features are zero"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            people.appearance_cosine(features, edited, own, other)
 
 
 def test_the_clothed_body_is_without_hair_and_padded_face() -> None:
@@ -316,3 +265,30 @@ def test_the_clothed_body_is_without_hair_and_padded_face() -> None:
     assert np.array_equal(clothed, expected)
     assert np.array_equal(people.clothed(silhouette, ~silhouette, None), silhouette)
     assert silhouette.all()
+
+
+# What cannot be compared.
+
+FLAT, MASK = np.full((people.CROP, people.CROP, 3), 90, np.uint8), disc(120, 120, 30)
+JOINED = [np.random.default_rng(0).uniform(20, 100, (12, 2))] * 2
+SEEN, FEW = [np.ones(12, bool)] * 2, [np.arange(12) >= 5, np.arange(12) < 7]
+FEATURES, CELLS = np.random.default_rng(1).normal(1, 1, (9, 4)), np.ones(9, bool)
+REFUSED = [
+    (people.normalized, [np.eye(2)], "2 points, fewer than 3"),
+    (people.normalized, [np.ones((4, 2))], "coincide"),
+    (people.normalized, [np.full((4, 2), np.nan)], "not finite"),
+    (people.face_energy_ratio, [FLAT, FLAT], "without texture"),
+    (people.pose_position_error, [*JOINED, *FEW], "2 joints were seen in both images, fewer than 3"),
+    (people.shape_iou, [MASK, MASK, *JOINED, *FEW], "2 joints were seen in both images, fewer than 3"),
+    (people.shape_iou, [MASK & False, MASK, *JOINED, *SEEN], "no body in the source"),
+    (people.shape_iou, [MASK, MASK & False, *JOINED, *SEEN], "no body in the edited"),
+    (people.appearance_cosine, [FEATURES, FEATURES, ~CELLS, CELLS], "no patch shows the body in the source"),
+    (people.appearance_cosine, [FEATURES, FEATURES, CELLS, ~CELLS], "no patch shows the body in the edited"),
+    (people.appearance_cosine, [FEATURES, FEATURES * 0, CELLS, CELLS], "features are zero"),
+]
+
+
+@pytest.mark.parametrize(("measure", "given", "said"), REFUSED, ids=[said for *_, said in REFUSED])
+def test_what_cannot_be_compared_is_refused(measure: Callable[..., float], given: list[np.ndarray], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        measure(*given)

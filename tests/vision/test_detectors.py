@@ -98,13 +98,3 @@ def test_owls_boxes_are_those_of_the_model_in_the_images_own_shares(tmp_path: Pa
     [found] = model.detect([square], [names], 0.0, 1.0)
     assert sorted((each.score for each in found), reverse=True) == pytest.approx(scores.tolist(), abs=1e-4)
     assert len(found) == 16
-
-
-def test_owls_overlap_and_threshold_leave_boxes_out(tmp_path: Path, rng: np.random.Generator) -> None:
-    model = Owlv2("w", str(owlv2_folder(tmp_path / "owl")))
-    rgb = rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)
-    [every] = model.detect([rgb], [["cup"]], 0.0, 1.0)
-    [apart] = model.detect([rgb], [["cup"]], 0.0, 0.1)
-    assert 0 < len(apart) < len(every)
-    assert max(apart, key=lambda each: each.score) == max(every, key=lambda each: each.score)
-    assert model.detect([rgb], [["cup"]], 1.0, 0.5) == [[]]

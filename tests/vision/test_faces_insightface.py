@@ -159,17 +159,6 @@ def test_the_letterbox_keeps_the_aspect_ratio_and_knows_the_way_back(shape: tupl
     assert height / shape[0] == pytest.approx(width / shape[1], abs=1.01 / min(shape))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 900), (900, 2), (64, 64)], ids=lambda s: f"{s[0]}x{s[1]}")
-def test_odd_images_have_no_faces_or_sound_ones(folder: Path, shape: tuple[int, int]) -> None:
-    backend = InsightFaces("measures.faces", setting(folder))
-    red = np.full((*shape, 3), RED, np.uint8)
-    for face in backend.find([red, np.zeros_like(red)])[0]:
-        assert np.isfinite(face.embedding).all()
-        assert np.linalg.norm(face.embedding) == pytest.approx(1)
-        assert face.landmarks is not None
-        assert np.isfinite(face.landmarks).all()
-
-
 @pytest.mark.parametrize(
     ("distances", "spread", "count"),
     [(DISTANCES, SPREAD, 2), (DISTANCES, SPREAD * 0, 0), (-DISTANCES, SPREAD, 0)],

@@ -51,14 +51,6 @@ def test_threads_that_share_a_model_without_memory_halve_its_batch_once() -> Non
     assert model.batch_size == 1
 
 
-def test_a_model_that_is_given_all_at_once_has_no_batch_to_halve() -> None:
-    def ask() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    with pytest.raises(loading.NoMemory, match="out of memory, even for one at a time"):
-        loading.within_memory(object(), ask)
-
-
 def test_inference_is_in_true_float32_and_repeats() -> None:
     with loading.exact():
         assert (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic) == (False, True)
