@@ -52,15 +52,7 @@ from editjudge.sources.photo_records import Photo
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset import coverage
 from editjudge.sources.settings import AMOUNTS, FilterSetting
-from editjudge.stages import (
-    embed,
-    leaderboard,
-    measure_response,
-    probe_bench,
-    scorer_data,
-    train_judge,
-    train_pairs,
-)
+from editjudge.stages import embed, leaderboard, measure_response, probe_bench, scorer_data, train_judge, train_pairs
 from editjudge.stages import filter as filtering
 from editjudge.stages.graph.arena import LeaderboardSetting
 from editjudge.statistics import agreement

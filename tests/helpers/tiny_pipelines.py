@@ -142,11 +142,11 @@ def qwen_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen2_5_VLForConditionalG
         text_config={
             "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
             "num_attention_heads": 2, "num_key_value_heads": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
         },
         vision_config={
             "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
-            "fullatt_block_indexes": [0],
+            "fullatt_block_indexes": [0]
         },
         image_token_id=ids["image_pad"], vision_start_token_id=ids["vision_start"],
         vision_end_token_id=ids["vision_end"], video_token_id=tokenizer.convert_tokens_to_ids("<|video_pad|>"),
@@ -216,11 +216,11 @@ def flux2() -> Parts:
     config = transformers.Mistral3Config(
         text_config={
             "model_type": "mistral", "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16,
-            "num_attention_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 2, "head_dim": 8,
+            "num_attention_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 2, "head_dim": 8
         },
         vision_config={
             "model_type": "pixtral", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-            "intermediate_size": 16, "image_size": 32, "patch_size": 16,
+            "intermediate_size": 16, "image_size": 32, "patch_size": 16
         },
         image_token_index=1,
     )  # fmt: skip
@@ -266,10 +266,10 @@ def glm() -> Parts:
             "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
             "num_attention_heads": 2, "num_key_value_heads": 2, "vision_vocab_size": GLM_CODES,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
-            "pad_token_id": 0, "eos_token_id": None,
+            "pad_token_id": 0, "eos_token_id": None
         },
         vision_config={
-            "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 64, "patch_size": 16, "intermediate_size": 32,
+            "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 64, "patch_size": 16, "intermediate_size": 32
         },
         vq_config={"embed_dim": 32, "num_embeddings": GLM_CODES, "latent_channels": 32},
         image_token_id=tokenizer.convert_tokens_to_ids("<|image|>"), image_start_token_id=GLM_CODES,

@@ -36,9 +36,9 @@ PUBLISHED = {
         ],
         "object": [
             {"class_name": "bride", "bbox": [30, 20, 66, 52], "score": 0.98, "clip_score": 0.78, "aes_score": 4.4},
-            {"class_name": "bow tie", "bbox": [5, 60, 8, 64], "score": 0.8, "clip_score": 0.65, "aes_score": 4.3},
+            {"class_name": "bow tie", "bbox": [5, 60, 8, 64], "score": 0.8, "clip_score": 0.65, "aes_score": 4.3}
         ],
-        "box_format": "xyxy",
+        "box_format": "xyxy"
     },
     "bg_count": {"ocean": 1, "sky": 1},
     "obj_count": {"bow tie": 2, "bride": 1},

@@ -102,10 +102,7 @@ def test_new_choices_keep_away_from_what_is_already_selected():
 
 @pytest.mark.parametrize(
     ("selected", "message"),
-    [
-        (np.ones((2, 11)), "do not fit"),
-        (np.zeros((2, 12)), "already selected: embedding of row 0 is a zero vector"),
-    ],
+    [(np.ones((2, 11)), "do not fit"), (np.zeros((2, 12)), "already selected: embedding of row 0 is a zero vector")],
 )
 def test_what_is_already_selected_is_checked(selected, message):
     with pytest.raises(ValueError, match=message):

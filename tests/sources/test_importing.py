@@ -674,15 +674,9 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
         ({"sources": {"color_alter": {"a b": {}}}}, r"color_alter\.a b must match pattern"),
         ({"sources": {"color_alter": {"a": {"format": "none", "path": "x"}}}}, "known: probe, pico_banana"),
         ({"sources": {"color_alter": {"a": {"format": "plain"}}}}, r"\.a\.path is missing"),
-        (
-            {"sources": {"color_alter": {"a": TABLE | {"files": "../*"}}}},
-            "files must be a glob",
-        ),
+        ({"sources": {"color_alter": {"a": TABLE | {"files": "../*"}}}}, "files must be a glob"),
         ({"sources": {"color_alter": {2024: TABLE}}}, r"color_alter\.2024 must be a text"),
-        (
-            {"sources": {"color_alter": {True: TABLE}}},
-            r"color_alter\.1 must be a text, not True",
-        ),
+        ({"sources": {"color_alter": {True: TABLE}}}, r"color_alter\.1 must be a text, not True"),
         ({"sources": {"color_alter": {"a": {"format": "plain", 1: 2, "b": 3}}}}, r"color_alter\.a\.(1|b) is unknown"),
         ({"filters": {"near_bits": 16}}, "near_bits must be at most 15"),
         ({"filters": {"aspect_most": 0.5}}, "aspect_most must be at least 1"),

@@ -69,12 +69,7 @@ def embedded_captions(rows: Sequence[records.Row]) -> list[records.Row | str]:
 
 
 def rows(
-    paths: Iterable[str],
-    load: Load,
-    filters: PoolFilters,
-    score: Scorer,
-    caption: Captioner,
-    refused: records.Refusals,
+    paths: Iterable[str], load: Load, filters: PoolFilters, score: Scorer, caption: Captioner, refused: records.Refusals
 ) -> Iterator[records.Row]:
     """Rows of the contract photo_pool: the photographs that pass, each with its score, caption and nouns, in order."""
 
