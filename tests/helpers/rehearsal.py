@@ -23,9 +23,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tiny_hub
 from chat_client import edit_server, grounding_server
@@ -46,9 +45,8 @@ FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2")
 ROWS, ARENA = 4, 6  # of each task and source; tasks of which the arena and the benchmarks have a prompt
 
 
-@dataclass(frozen=True)
-class Servers:
-    """What runs beside the graph: parser and grounder, the editing models behind an API, and the photos' server."""
+class Servers(NamedTuple):
+    """What runs beside the graph: parser and grounder, and the editing models behind an API."""
 
     grounding: Server
     edits: Server
@@ -120,15 +118,8 @@ class Rehearsal:
 
     def run(self, *command: str) -> str:
         """What a command says; CalledProcessError, with all of it on stderr, where it fails."""
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, cwd=self.folder, env=self.env, text=True, check=False, **both)
         if done.returncode:
             print(done.stdout[-12_000:], file=sys.stderr)
             raise subprocess.CalledProcessError(done.returncode, command)
@@ -168,31 +159,20 @@ class Rehearsal:
 
     def faults(self) -> list[str]:
         """What is not as it must be after a run."""
-        return [
-            *self.in_photographs(),
-            *self.in_raw_pairs(),
-            *self.in_candidates(),
-            *self.in_annotations(),
-            *self.in_the_rest(),
-        ]
+        return [*self.in_pairs(), *self.in_annotations(), *self.in_the_rest()]
 
-    def in_photographs(self) -> Iterator[str]:
+    def in_pairs(self) -> Iterator[str]:
+        """In photographs, raw pairs and edits."""
         for stage in ("photo_pool", "regions", "instructions"):
             found = self.json(f"metrics/{stage}.json")
             if not found["records"] or found["refused"]:
                 yield f"{stage}: {found}"
-
-    def in_raw_pairs(self) -> Iterator[str]:
         for task in self.values()["tasks"]:
             for source in self.json(f"metrics/raw_pairs/{task}.json")["sources"]:
                 twice = sum(row["rows"] for row in source["reasons"] if row["reason"] == "duplicate pair")
                 if not source["kept"] or source["refused"] > twice:  # a dialogue's first turn may be a single edit, too
                     yield f"raw_pairs: {task}: {source}"
-
-    def in_candidates(self) -> Iterator[str]:
-        for row in self.json("metrics/candidates.json")["per_model"]:
-            if row["failed"]:
-                yield f"candidates: {row}"
+        yield from (f"candidates: {row}" for row in self.json("metrics/candidates.json")["per_model"] if row["failed"])
 
     def in_annotations(self) -> Iterator[str]:
         values: dict[str, int] = {}
