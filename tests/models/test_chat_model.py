@@ -14,7 +14,8 @@ from training_pairs import setting
 from editjudge.core import images
 from editjudge.judges.prompt import messages
 from editjudge.models.chat.checkpoint import load_model
-from editjudge.models.chat.local_model import KEPT_IMAGES, TOP, Chat, ChatModel, Chooser, load
+from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Chooser, load
+from editjudge.models.families.qwen_vl import KEPT_IMAGES
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training.lesson import lora, processor_of
 
@@ -82,7 +83,7 @@ def test_replies_are_those_of_plain_generation(
     for one, reply in zip(chats, model.reply(chats, shown, watch=(5, 7)), strict=True):
         tokens, logprobs = plain(model, one, shown)
         assert list(reply.tokens) == tokens
-        assert reply.tokens_in == model.length(one, shown)
+        assert reply.tokens_in == model.chats.length(one, shown)
         assert np.allclose(reply.logprobs, logprobs[range(6), tokens], atol=2e-5)
         assert np.allclose(reply.watched, logprobs[:, [5, 7]], atol=2e-5)
         assert np.allclose(reply.top, logprobs.topk(TOP, dim=1).values, atol=2e-5)
@@ -113,8 +114,8 @@ def test_each_image_is_encoded_once_and_each_beginning_read_once(
     )
     first, second = (replace(chat("cup", *which), max_new_tokens=1) for which in ((0, 1, 2), (0, 2, 1)))
     upto = first.text.index("Source.") - len("<|vision_end|>")
-    source = model.length(Chat(first.text[:upto], first.images[:1], 1), shown)
-    whole = model.length(first, shown)
+    source = model.chats.length(Chat(first.text[:upto], first.images[:1], 1), shown)
+    whole = model.chats.length(first, shown)
     model.reply([first, second], shown)
     assert encoded == [3]
     assert read == [(1, source), (2, whole - source)]
@@ -132,10 +133,10 @@ def test_the_memory_of_images_is_bounded(
     many = {png(n): images.decode(png(n)) for n in range(KEPT_IMAGES + 2)}
     text = model.render([{"role": "user", "content": [{"type": "image"}]}])
     model.reply([Chat(text, (data,), 1) for data in many], many)
-    assert list(model.features) == list(many)[2:]
+    assert list(model.chats.features) == list(many)[2:]
     first, _, second, *_ = many
     model.reply([Chat(text, (data,), 1) for data in (second, first)], many)
-    assert list(model.features) == [*list(many)[4:], second, first], "the one used last is kept longest"
+    assert list(model.chats.features) == [*list(many)[4:], second, first], "the one used last is kept longest"
 
 
 def test_each_chat_has_its_own_limit(

@@ -158,7 +158,7 @@ def test_any_size_and_shape_of_image(judge: LocalModel, base_dir: Path, png: Cal
         verdicts = compare(model, asked)
         faults = [v.reason for v in verdicts if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
         assert faults == [], "an untrained model says what it will, but every image is shown to it"
-    _, height, width = judge.chat_model.features[asked[-1].source].grid
+    _, height, width = judge.chat_model.chats.features[asked[-1].source].grid
     assert width > height
 
 

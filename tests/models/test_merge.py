@@ -250,8 +250,8 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     base, index = bases["float32"], "model.safetensors.index.json"
     quantised = broken_base(base, tmp_path / "a", "config.json", lambda c: c.update(quantization_config={"bits": 4}))
     refuses(quantised, adapter_dir, tmp_path, "quantization_config")
-    other = broken_base(base, tmp_path / "b", "config.json", lambda c: c.update(model_type="qwen3_vl_moe"))
-    refuses(other, adapter_dir, tmp_path, "qwen3_vl_moe")
+    other = broken_base(base, tmp_path / "b", "config.json", lambda c: c.update(model_type="qwen3"))
+    refuses(other, adapter_dir, tmp_path, "holds a qwen3 model")
     lost = broken_base(base, tmp_path / "c", index, lambda c: c["weight_map"].pop("lm_head.weight"))
     refuses(lost, adapter_dir, tmp_path, r"do not agree on lm_head\.weight")
     outside = broken_base(base, tmp_path / "d", index, lambda c: c["weight_map"].update({"x": "../x.safetensors"}))

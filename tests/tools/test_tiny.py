@@ -73,7 +73,7 @@ def test_load_processor(base_dir: Path):
 
 
 def test_load_processor_from_an_empty_folder(tmp_path: Path):
-    with pytest.raises(FileError, match="preprocessor_config"):
+    with pytest.raises(FileError, match="has no processor that can be used"):
         load_processor(tmp_path)
 
 

@@ -9,7 +9,7 @@ import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import transformers
@@ -19,7 +19,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextAttention
 
 from editjudge.judges.prompt import WINNERS, completion, messages
-from editjudge.models.chat.checkpoint import Qwen3VLProcessor
+from editjudge.models.chat.checkpoint import without_video
 from tools.tiny_base.settings import TinySettings
 
 PATCH, MERGE, FRAMES = 16, 2, 2
@@ -56,7 +56,7 @@ def tokenizer(instructions: Sequence[str] = (), vocab_size: int = 768) -> PreTra
     )
 
 
-def processor(tokens: PreTrainedTokenizerFast, image_size: int = 96) -> Qwen3VLProcessor:
+def processor(tokens: PreTrainedTokenizerFast, image_size: int = 96) -> transformers.Qwen3VLProcessor:
     """Tokenizer and image processor as one; image_size is a multiple of 32."""
     image_processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": image_size**2, "longest_edge": image_size**2 * 3 // 2},
@@ -66,7 +66,8 @@ def processor(tokens: PreTrainedTokenizerFast, image_size: int = 96) -> Qwen3VLP
         image_mean=[0.5, 0.5, 0.5],
         image_std=[0.5, 0.5, 0.5],
     )
-    return Qwen3VLProcessor(image_processor, tokens, chat_template=CHAT_TEMPLATE)
+    kind: Any = without_video(transformers.Qwen3VLProcessor)
+    return kind(image_processor, tokens, chat_template=CHAT_TEMPLATE)
 
 
 def config(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> Qwen3VLConfig:

@@ -44,19 +44,19 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         raise ImageError(f"broken image: {error}") from error
 
 
-def shown_size(width: int, height: int, least: int, most: int) -> tuple[int, int]:
-    """Width and height in which a Qwen3-VL is shown an image: multiples of 32, of `least` to `most` pixels.
+def shown_size(width: int, height: int, least: int, most: int, unit: int = PATCHES) -> tuple[int, int]:
+    """Width and height in which a Qwen-VL is shown an image: multiples of `unit`, of `least` to `most` pixels.
 
     That of transformers' smart_resize, and so of the processors in training, judging and serving; an image that has
     such a size keeps it.
     """
-    wide, high = (round(side / PATCHES) * PATCHES for side in (width, height))
+    wide, high = (round(side / unit) * unit for side in (width, height))
     if wide * high > most:
         shrink = math.sqrt(height * width / most)
-        wide, high = (max(PATCHES, math.floor(side / shrink / PATCHES) * PATCHES) for side in (width, height))
+        wide, high = (max(unit, math.floor(side / shrink / unit) * unit) for side in (width, height))
     elif wide * high < least:
         grow = math.sqrt(least / (height * width))
-        wide, high = (math.ceil(side * grow / PATCHES) * PATCHES for side in (width, height))
+        wide, high = (math.ceil(side * grow / unit) * unit for side in (width, height))
     return wide, high
 
 

@@ -17,7 +17,7 @@ from datasets import Dataset, concatenate_datasets
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
 from torch.utils.data import Sampler
-from transformers import Qwen3VLProcessor, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from editjudge.core import hub, images
@@ -25,7 +25,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import whole
 from editjudge.core.keys import place
 from editjudge.judges.prompt import completion, messages
-from editjudge.models.chat.checkpoint import Precision, decode, load_model, load_processor
+from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor, side_unit
 from editjudge.training.samples import Sample, image_names
 from editjudge.training.settings import SingleEditsSetting, TrainingSetting
 
@@ -41,7 +41,7 @@ Weights: TypeAlias = dict[str, torch.Tensor]
 """Trained weights by parameter name, on the CPU."""
 CACHE_BYTES = 1 << 30  # of decoded images, in all processes of a machine together
 IGNORED = -100
-OUTSIDE_LANGUAGE_MODEL = r".*\bvisual\b.*|.*\blm_head\b.*"
+OUTSIDE_LANGUAGE_MODEL = r"(?!.*\blanguage_model\b).*"  # of a model's modules, by name
 VIDEO = "video_preprocessor_config.json"
 
 
@@ -85,7 +85,7 @@ class Prepare:
     decodes, as long as they take no more than `free` bytes. How a row is flipped depends on the seed, its key and the
     epoch alone, so neither the number of processes nor a resumed run changes it."""
 
-    processor: Qwen3VLProcessor
+    processor: Any
     columns: Callable[[list[dict[str, Any]], Shown], dict[str, list]]
     fetch: Fetch
     seed: int
@@ -123,9 +123,11 @@ class Prepare:
         return image
 
     def load(self, data: bytes) -> np.ndarray:
-        image, size = Image.fromarray(decode(data)), cast(Any, self.processor).image_processor.size
-        shape = images.shown_size(image.width, image.height, size["shortest_edge"], size["longest_edge"])
-        return np.asarray(image.resize(shape, Image.Resampling.BICUBIC))
+        image, unit, size = decode(data), side_unit(self.processor), self.processor.image_processor.size
+        if not unit:  # the processor resizes
+            return image
+        shape = images.shown_size(image.shape[1], image.shape[0], size["shortest_edge"], size["longest_edge"], unit)
+        return np.asarray(Image.fromarray(image).resize(shape, Image.Resampling.BICUBIC))
 
 
 class EpochOrder(Sampler[int], TrainerCallback):
@@ -168,8 +170,9 @@ class TrainedModel:
 class Lesson:
     """How rows become batches, the model that learns, its loss, and when it is right.
 
-    As it stands it teaches a judge's reply, by LoRA adapters on the language model of a Qwen3-VL: a row counts as right
-    if greedy decoding would produce its reply. Methods that give None leave it to trl, which teaches words."""
+    As it stands it teaches a judge's reply, by LoRA adapters on the language model: a row counts as right if greedy
+    decoding would produce its reply. Methods that give None leave it to trl, which teaches words.
+    """
 
     setting: TrainingSetting
     end: int = field(default=-1, kw_only=True)  # the token that ends a reply, known with the processor
@@ -193,14 +196,12 @@ class Lesson:
             "filler": [row["filler"] for row in rows],
         }
 
-    def build(
-        self, base: Path, processor: Qwen3VLProcessor, precision: Precision, device: Device
-    ) -> tuple[Any, LoraConfig | None]:
+    def build(self, base: Path, processor: Any, precision: Precision, device: Device) -> tuple[Any, LoraConfig | None]:
         """The untrained model, and the adapters that trl adds to it."""
         model = load_model(base, precision, device, self.setting.attn_implementation)
         return model, lora(self.setting) if self.setting.lora_rank else None
 
-    def collator(self, processor: Qwen3VLProcessor, model: Any, words: Collate) -> Collate:
+    def collator(self, processor: Any, model: Any, words: Collate) -> Collate:
         """Rows as batches. words: trl's own collator, of images, prompts and completions."""
         self.end = cast(Any, processor).tokenizer.eos_token_id
         return partial(collated, words)
@@ -259,32 +260,25 @@ def collated(collate: Collate, rows: list[dict[str, Any]]) -> Batch:
     return batch
 
 
-def lora(
-    setting: TrainingSetting, outside: str = OUTSIDE_LANGUAGE_MODEL, task_type: str | None = "CAUSAL_LM"
-) -> LoraConfig:
+def lora(setting: TrainingSetting, task_type: str | None = "CAUSAL_LM") -> LoraConfig:
     """Adapters on all linear layers of the language model: none in the vision tower, none on lm_head."""
     return LoraConfig(
         r=setting.lora_rank,
         lora_alpha=setting.lora_alpha,
         lora_dropout=setting.lora_dropout,
         target_modules="all-linear",
-        exclude_modules=outside,
+        exclude_modules=OUTSIDE_LANGUAGE_MODEL,
         bias="none",
         task_type=task_type,
     )
 
 
-def processor_of(base: Path, setting: TrainingSetting) -> Qwen3VLProcessor:
+def processor_of(base: Path, setting: TrainingSetting) -> Any:
     """The base's processor, with the setting's bounds on pixels; 0 leaves a bound as the base has it."""
-    processor = load_processor(base)
-    size = processor.image_processor.size
-    bounds = {"shortest_edge": setting.min_pixels or size["shortest_edge"]}
-    bounds["longest_edge"] = setting.max_pixels or size["longest_edge"]
-    processor.image_processor.size = type(size)(**bounds)
-    return processor
+    return bound(load_processor(base), setting.min_pixels, setting.max_pixels)
 
 
-def merged(lesson: Lesson, trained: TrainedModel, processor: Qwen3VLProcessor) -> Any:
+def merged(lesson: Lesson, trained: TrainedModel, processor: Any) -> Any:
     """The trained model, of the base and the trained weights alone: so under ZeRO-3, too. Adapters are merged in
     float32."""
     unset_hf_deepspeed_config()  # the training is over: under ZeRO-3 transformers would load parts
@@ -303,7 +297,7 @@ def checkpoint_folder(
     template: Path,
     trained: TrainedModel,
     setting: SingleEditsSetting,
-    processor: Qwen3VLProcessor,
+    processor: Any,
     **card: str,
 ) -> Iterator[Path]:
     """The folder of a trained scorer or rater, which appears whole: with its processor, a model card of the template's

@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 from datasets import Dataset
 from torch.nn import functional
-from transformers import Qwen3VLProcessor
 
 from editjudge.core.errors import FileError
 from editjudge.judges import rubrics
@@ -50,7 +49,7 @@ class RaterLesson(lesson.Lesson):
         reply = rubric.write(dict(zip(rubric.dimensions, row["scores"], strict=True)))
         return rubric.messages(row["instruction"]), reply
 
-    def collator(self, processor: Qwen3VLProcessor, model: Any, words: Collate) -> Collate:
+    def collator(self, processor: Any, model: Any, words: Collate) -> Collate:
         if self.setting.distance_weight:
             self.digits = digits_of(processor, [rubric_of(self.setting.rubrics, type_) for type_ in self.types])
         return super().collator(processor, model, words)
@@ -81,7 +80,7 @@ class RaterLesson(lesson.Lesson):
             model.save_pretrained(folder)
 
 
-def digits_of(processor: Qwen3VLProcessor, asked: Sequence[rubrics.Rubric]) -> dict[int, int]:
+def digits_of(processor: Any, asked: Sequence[rubrics.Rubric]) -> dict[int, int]:
     """The scores that the rubrics know, by their tokens. FileError: one has no token of its own."""
     found: dict[int, int] = {}
     for score in sorted({score for rubric in asked for score in range(rubric.least, rubric.most + 1)}):

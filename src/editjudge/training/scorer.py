@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 from peft import get_peft_model
 from torch.nn.functional import logsigmoid, softplus
-from transformers import Qwen3VLProcessor, set_seed
+from transformers import set_seed
 
 from editjudge.core.errors import FileError
 from editjudge.judges.scorers import checkpoint
@@ -27,7 +27,6 @@ from editjudge.training.settings import TrainScorerSetting
 
 LEARNT = {"each": "each dimension", "overall": "the aggregate", "both": "each dimension and the aggregate"}
 UNKNOWN = math.nan  # in place of a score that is not known
-OUTSIDE = lesson.OUTSIDE_LANGUAGE_MODEL + r"|(.*\.)?head\..*"  # layers without adapters
 NODES = 32
 # k of Rao and Kupper: how many times likelier a win must be than the other side's for a tie to be no likelier.
 TIES = 5.0
@@ -129,14 +128,12 @@ class ScorerLesson(lesson.Lesson):
     def columns(self, rows: list[dict[str, Any]], shown: lesson.Shown) -> dict[str, list]:
         return {name: [row[name] for row in rows] for name in rows[0]} | {"images": shown}
 
-    def collator(self, processor: Qwen3VLProcessor, model: Any, words: Collate) -> Collate:
+    def collator(self, processor: Any, model: Any, words: Collate) -> Collate:
         """Of each row A and B, each looked at as often as the prompt says."""
         scoring = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's
         return partial(self.collate, processor, scoring.looks, scoring.token)
 
-    def collate(
-        self, processor: Qwen3VLProcessor, looks: asking.Looks, token: int, rows: Sequence[dict[str, Any]]
-    ) -> Batch:
+    def collate(self, processor: Any, looks: asking.Looks, token: int, rows: Sequence[dict[str, Any]]) -> Batch:
         texts, replies, shown = [], [], []
         for row in rows:
             source, *edits = row["images"]
@@ -209,9 +206,7 @@ class ScorerLesson(lesson.Lesson):
                 edits.setdefault(side, row | {"key": "", "a": side, "b": ""})
         return Dataset.from_list(list(edits.values())[: self.setting.calibration], features=rows.features)
 
-    def build(
-        self, base: Path, processor: Qwen3VLProcessor, precision: Precision, device: lesson.Device
-    ) -> tuple[Any, None]:
+    def build(self, base: Path, processor: Any, precision: Precision, device: lesson.Device) -> tuple[Any, None]:
         """What of it is trained: its adapters or all, the head and the token's row.
 
         The same settings give the same one, whatever ran before. The processor gets the token."""
@@ -232,7 +227,7 @@ class ScorerLesson(lesson.Lesson):
         model.set_input_embeddings(TokenRow(layer, token))
         model.config.tie_word_embeddings = False  # the row is put into both when it is saved
         set_seed(setting.seed)
-        made: Any = get_peft_model(model, lesson.lora(setting, OUTSIDE, task_type=None)) if setting.lora_rank else model
+        made: Any = get_peft_model(model, lesson.lora(setting, task_type=None)) if setting.lora_rank else model
         for name, weight in made.named_parameters():
             part = ".embeddings.weight" in name or "lm_head" in name
             own = ".head." in f".{name}" or name.endswith(".row")
@@ -254,8 +249,8 @@ class ScorerLesson(lesson.Lesson):
             reply=looks.replies[0],
             aggregation=setting.aggregation,
             calibration=tuple(round(each, 6) for each in aggregates),
-            min_pixels=size["shortest_edge"],
-            max_pixels=size["longest_edge"],
+            min_pixels=size.get("shortest_edge", 0),
+            max_pixels=size.get("longest_edge", 0),
         )
         card = {
             "dimensions": " and ".join(each.replace("_", " ") for each in setting.dimensions),

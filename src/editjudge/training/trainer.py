@@ -23,7 +23,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
 from editjudge.core.params import ParamsError
-from editjudge.models.chat.checkpoint import Precision
+from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
 from editjudge.training.lesson import Device, EpochOrder, Fetch, Lesson, Parts, Prepare, Weights
 from editjudge.training.samples import Sample
@@ -86,7 +86,7 @@ class Trainer(SFTTrainer):
             Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, lessons.CACHE_BYTES // caches)
             for mirrored in (setting.augmentation == "mirror", False)
         )
-        processor.image_processor.do_resize = False
+        processor.image_processor.do_resize = not side_unit(processor)
         # Before the model: under ZeRO-3 it is then loaded in parts.
         config = trainer_config(setting, checkpoints, device, bool(held_rows))
         config.eval_on_start = bool(held_rows) and last is None

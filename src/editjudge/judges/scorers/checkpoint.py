@@ -1,4 +1,4 @@
-"""A trained scorer: a plain Qwen3-VL checkpoint with one more token, a head and what says how to use them.
+"""A trained scorer: a plain vision-language checkpoint with one more token, a head and what says how to use them.
 
 head.safetensors has the head's tensors, scorer.json all else (`Description`). Both are checked as the backbone is:
 whole, of the right shape, finite."""
@@ -17,7 +17,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import Qwen3VLProcessor
+from transformers import ProcessorMixin
 
 from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
@@ -95,7 +95,7 @@ class CheckpointScorer:
     """Scores edits with a trained scorer, in batches; for one thread at a time."""
 
     def __init__(
-        self, model: ScoringModel, processor: Qwen3VLProcessor, description: Description, batch_size: int = 16
+        self, model: ScoringModel, processor: ProcessorMixin, description: Description, batch_size: int = 16
     ) -> None:
         self.model, self.processor, self.description, self.batch_size = model, processor, description, batch_size
 
@@ -172,8 +172,6 @@ def save(folder: Path, model: ScoringModel, description: Description) -> None:
     """Writes backbone, head and description; the processor goes beside them. The same scorer gives the same bytes."""
     tensors = {name: weight for name, weight in model.state_dict().items() if not name.startswith("head.")}
     model.save_pretrained(folder, state_dict=tensors)
-    config = json.loads((folder / "config.json").read_text()) | {"architectures": ["Qwen3VLForConditionalGeneration"]}
-    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     head = {name: weight.detach().cpu().float().contiguous() for name, weight in model.head.state_dict().items()}
     save_file(head, folder / HEAD)
     (folder / DESCRIPTION).write_text(json.dumps(asdict(description), indent=2, sort_keys=True) + "\n")

@@ -1,9 +1,10 @@
-"""A Qwen3-VL with a head on the hidden state of an added token: how it is asked, and what makes scores of that state.
+"""A vision-language model with a head on the hidden state of an added token: how it is asked, and how it scores.
 
 It is shown a chat of source, edit and question whose reply holds the token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
 from editjudge.core import checkpoints
 from editjudge.core.prompts import Prompt
 from editjudge.judges.styles import CRITERIA, TOKEN, ScorerPrompt, told
-from editjudge.models.chat.checkpoint import DTYPES, Precision, check_kind
+from editjudge.models.chat.checkpoint import DTYPES, Precision, model_class
 
 IGNORED = -100
 Aggregation: TypeAlias = Literal["min", "mean", "sum"]
@@ -58,15 +59,13 @@ def form_of(key: str, number: int) -> int:
     return 0 if not key else int.from_bytes(sha256(key.encode()).digest()[8:16]) % number
 
 
-def text_of(processor: Qwen3VLProcessor, prompt: Prompt, instruction: str, reply: str) -> str:
+def text_of(processor: Any, prompt: Prompt, instruction: str, reply: str) -> str:
     """The chat up to and with the reply, without its end."""
     chat = processor.apply_chat_template(prompt.messages(instruction), tokenize=False, add_generation_prompt=True)
     return str(chat) + reply
 
 
-def batch(
-    processor: Qwen3VLProcessor, texts: Sequence[str], images: Sequence[Sequence[np.ndarray]]
-) -> dict[str, torch.Tensor]:
+def batch(processor: Any, texts: Sequence[str], images: Sequence[Sequence[np.ndarray]]) -> dict[str, torch.Tensor]:
     """What the model takes: chats padded on their left, and the images (H, W, 3) uint8 of each."""
     given: Mapping[str, Any] = processor(
         images=[list(shown) for shown in images],
@@ -80,7 +79,7 @@ def batch(
     return dict(given)
 
 
-def reply_labels(processor: Qwen3VLProcessor, ids: torch.Tensor, replies: Sequence[str], token: int) -> torch.Tensor:
+def reply_labels(processor: Any, ids: torch.Tensor, replies: Sequence[str], token: int) -> torch.Tensor:
     """(n, L): the reply's tokens as labels, IGNORED elsewhere. The added token is none: nothing writes it."""
     labels = torch.full_like(ids, IGNORED)
     for row, reply in enumerate(replies):
@@ -162,12 +161,18 @@ class TokenRow(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         found = self.embeddings(ids)
-        return torch.where((ids == self.token)[..., None], self.row.to(found.dtype), found)
+        row = self.row * getattr(self.embeddings, "embed_scale", 1.0)  # Gemma's are scaled
+        return torch.where((ids == self.token)[..., None], row.to(found.dtype), found)
 
 
-class ScoringModel(Qwen3VLForConditionalGeneration):
-    """Answers with scores instead of words. `attach` gives it what a checkpoint of its class has not."""
+class ScoringModel(PreTrainedModel):
+    """A vision-language model of transformers that answers with scores instead of words (`scoring`).
 
+    `attach` gives it what a checkpoint of its class has not.
+    """
+
+    model: Any
+    lm_head: Any
     head: Head
     looks: Looks
     token: int
@@ -195,14 +200,20 @@ class ScoringModel(Qwen3VLForConditionalGeneration):
         return sums / wanted.sum(1).clamp(min=1)
 
 
+@cache
+def scoring(kind: Any) -> Any:
+    """The class as a ScoringModel, under its own name: by that transformers knows how published weights are named."""
+    return type(kind.__name__, (ScoringModel, kind), {"__module__": kind.__module__})
+
+
 def load(folder: Path, dtype: Precision, device: str, attention: str = "sdpa") -> ScoringModel:
-    """The backbone of a Qwen3-VL checkpoint, without a head yet. FileError: as `models.chat.checkpoint.load_model`."""
-    check_kind(folder)
-    model = checkpoints.load(ScoringModel, folder, device, dtype=DTYPES[dtype], attn_implementation=attention)
+    """The backbone of a checkpoint, without a head yet. FileError: as `models.chat.checkpoint.load_model`."""
+    kind = scoring(model_class(folder))
+    model = checkpoints.load(kind, folder, device, dtype=DTYPES[dtype], attn_implementation=attention)
     return cast(ScoringModel, model)
 
 
-def add_token(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, token: str) -> int:
+def add_token(model: Any, tokenizer: PreTrainedTokenizerBase, token: str) -> int:
     """The id of a token, added where it is new; its row then starts as the mean of all others."""
     known = len(tokenizer)
     if tokenizer.add_tokens([token], special_tokens=True):
@@ -214,5 +225,5 @@ def add_token(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedToken
     return int(tokenizer.get_vocab()[token])
 
 
-def embeddings(model: Qwen3VLForConditionalGeneration) -> nn.Embedding:
+def embeddings(model: Any) -> nn.Embedding:
     return cast(nn.Embedding, model.get_input_embeddings())

@@ -1,8 +1,9 @@
-"""A Qwen3-VL checkpoint in a local folder: the model, its processor, and which images it can be shown.
+"""A vision-language checkpoint in a local folder: the model, its processor, and which images it can be shown.
 
-Safetensors only, no remote code, nothing fetched."""
+Safetensors only, no remote code, nothing fetched.
+"""
 
-import json
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -10,8 +11,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 import transformers
-from transformers import AutoProcessor, PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
-from transformers.image_processing_utils import BaseImageProcessor
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, ProcessorMixin
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
 
 from editjudge.core import checkpoints, images
 from editjudge.core.errors import FileError
@@ -24,54 +27,89 @@ CHAT: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "tex
 
 def load_model(
     model_dir: str | Path, dtype: Precision = "float32", device: str = "cpu", attention: str = "sdpa"
-) -> Qwen3VLForConditionalGeneration:
-    """In eval mode. attention: transformers' attn_implementation.
+) -> Any:
+    """The model of transformers' class for image, text to text, in eval mode. attention: its attn_implementation.
 
-    FileError: no such checkpoint, none in safetensors, another architecture, weights that `checkpoints.load` refuses,
-    or an attention that cannot run here."""
-    kind, how = Qwen3VLForConditionalGeneration, {"dtype": DTYPES[dtype], "attn_implementation": attention}
-    check_kind(Path(model_dir))
+    FileError: no such checkpoint, none in safetensors, not of a vision-language model, weights that `checkpoints.load`
+    refuses, or an attention that cannot run here.
+    """
+    folder = Path(model_dir)
+    kind = model_class(folder)
     try:
-        model: Qwen3VLForConditionalGeneration = checkpoints.load(kind, Path(model_dir), device, **how)
+        return checkpoints.load(kind, folder, device, dtype=DTYPES[dtype], attn_implementation=attention)
     except ImportError as error:
         raise FileError(f"attn_implementation: {attention}: {str(error).strip().splitlines()[0]}") from None
-    return model
 
 
-def check_kind(folder: Path) -> None:
-    """FileError: no configuration of a Qwen3-VL checkpoint is in the folder."""
+def model_class(folder: Path) -> Any:
+    """The class of the vision-language model that a folder's configuration describes. FileError."""
     try:
-        kind = json.loads((folder / "config.json").read_bytes())["model_type"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise FileError(f"{folder} holds no checkpoint: config.json: {error!r:.200}") from error
-    if kind != "qwen3_vl":
-        raise FileError(f"{folder} holds a {kind} model, not qwen3_vl")
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, StrictDataclassError) as error:
+        raise FileError(f"{folder} holds no checkpoint: config.json: {' '.join(str(error).split()):.300}") from error
+    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        raise FileError(f"{folder} holds a {config.model_type} model, which shows no images to a language model")
+    return MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
 
 
-class Qwen3VLProcessor(transformers.Qwen3VLProcessor):
-    """transformers' processor less the video part, which needs torchvision. It keeps the name, which is what a
-    checkpoint records."""
-
-    def __init__(
-        self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
-    ) -> None:
-        super().__init__(image_processor, tokenizer, None, chat_template=chat_template)
+@cache
+def without_video(kind: type[ProcessorMixin]) -> type[ProcessorMixin]:
+    """The class less its video part, which needs torchvision. It keeps its name, which is what a checkpoint records."""
+    parts = [name for name in kind.get_attributes() if name != "video_processor"]
+    return type(kind.__name__, (kind,), {"get_attributes": classmethod(lambda cls: parts)})
 
 
-def load_processor(model_dir: str | Path) -> transformers.Qwen3VLProcessor:
-    """The processor of a local Qwen3-VL checkpoint, without torchvision that for images alone.
+def __getattr__(name: str) -> Any:
+    """Where pickle looks for a class of `without_video`."""
+    if name.endswith("Processor"):
+        return without_video(getattr(transformers, name))
+    raise AttributeError(name)
 
-    FileError: no processor there, or another kind of one (AutoProcessor answers an unknown class with a bare tokenizer
-    and says nothing)."""
-    loader = AutoProcessor if find_spec("torchvision") else Qwen3VLProcessor
+
+def load_processor(model_dir: str | Path) -> Any:
+    """The processor of a local checkpoint: of the class that its files name, else of its model's.
+
+    FileError: there is none, or it cannot be used for chats.
+    """
     try:
-        processor = loader.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
-        if isinstance(processor, transformers.Qwen3VLProcessor):
-            processor.apply_chat_template(CHAT, tokenize=False)
-            return processor
+        given, _ = ProcessorMixin.get_processor_dict(str(model_dir), local_files_only=True)
+        named = given.get("processor_class")
+        kind: Any = processor_class_from_name(named) if named else None
+        if kind is None:
+            config = AutoConfig.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
+            kind = PROCESSOR_MAPPING[type(config)]
+        if not find_spec("torchvision"):
+            kind = without_video(kind)
+        processor = kind.from_pretrained(str(model_dir), local_files_only=True)
+        processor.apply_chat_template(CHAT, tokenize=False)
     except Exception as error:  # tokenizers raises Exception itself
         raise FileError(f"{model_dir} has no processor that can be used: {' '.join(str(error).split())}") from error
-    raise FileError(f"{model_dir} holds a {type(processor).__name__}, not a Qwen3VLProcessor")
+    return processor
+
+
+def bound(processor: Any, least: int, most: int) -> Any:
+    """The processor, which from now on shows images at `least` to `most` pixels; 0 leaves a bound as it is.
+
+    Of a processor that cuts images into tiles, only `most` counts. FileError: one that shows all images at one size.
+    """
+    images = processor.image_processor
+    frames = 2 if type(images).__name__.startswith("Glm4v") else 1  # as which an image counts there
+    if known := images.size.get("longest_edge"):
+        longest = most * frames or known
+        shortest = min(least * frames or images.size["shortest_edge"], longest)
+        images.size = type(images.size)(shortest_edge=shortest, longest_edge=longest)
+    elif most and hasattr(images, "max_patches"):
+        images.max_patches = max(1, most // (images.size["height"] * images.size["width"]))
+    elif least or most:
+        raise FileError(f"min_pixels, max_pixels: a {type(images).__name__} shows all images at one size")
+    return processor
+
+
+def side_unit(processor: Any) -> int:
+    """Of what an image's sides are multiples when it is shown, resized as `core.images.shown_size` does it; 0 for a
+    processor that resizes in another way."""
+    images = processor.image_processor
+    return images.patch_size * images.merge_size if type(images).__name__.startswith("Qwen2VL") else 0
 
 
 def decode(data: bytes) -> np.ndarray:

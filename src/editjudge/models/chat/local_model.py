@@ -1,66 +1,37 @@
-"""A Qwen3-VL checkpoint in this process: it replies to chats with images, in batches whose chats share what they have
-in common.
-
-Each distinct image goes through the vision tower once, and each distinct beginning of chats (up to one of their images)
-through the language model once: its keys and values are then handed to all chats that begin so. For a question in both
-orders that is 3 images instead of 6, and instruction and source once instead of twice; for all pairs of many edits of
-one source, each image once and little more than a third of the tokens."""
+"""A vision-language checkpoint in this process: it replies to chats with images, in batches, by `generate`."""
 
 import copy
 import re
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, cast
-from zlib import crc32
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, GenerationConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+from transformers import GenerationConfig
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.generation import LogitsProcessor, LogitsProcessorList
-from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
 from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError
-from editjudge.models.chat.checkpoint import Precision, decode, load_model, load_processor
+from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
 from editjudge.models.chat.settings import TransformersSetting
 from editjudge.models.endpoint.spending import Usage
+from editjudge.models.families import qwen_vl
+from editjudge.models.families.whole import Chat, WholeChats
 from editjudge.models.weights.adapter import check_patterns, read_config
 from editjudge.vision.loading import NoMemory, within_memory
 
 ADDED = re.compile(r"\.(lora_|modules_to_save\.)")  # in the names of what peft adds to a model
 TOP = 20  # likeliest tokens that are kept at each place of a reply
-KEPT_IMAGES = 32  # whose features stay for the next batch: about 1.3 GB for an 8B checkpoint in bfloat16
+HEXADECIMAL = re.compile("<0x[0-9A-F]{2}>")  # a byte that is a token, in the manner of SentencePiece
 BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}  # of the letters of byte-level tokens
-
-
-@dataclass(frozen=True)
-class Chat:
-    """A chat to reply to: its text as the chat template renders it, with an image token for each image (encoded bytes).
-
-    temperature: 0 takes the likeliest token each time; above 0 tokens are drawn, from the smallest set of tokens that
-    has `top_p` of the probability, with random numbers that depend on `seed` (at least 0) and the chat, not on the
-    batch."""
-
-    text: str
-    images: tuple[bytes, ...]
-    max_new_tokens: int
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-    def random(self) -> np.random.Generator:
-        """The chat's own random numbers: with one seed, other chats draw others."""
-        return np.random.default_rng([self.seed, crc32(self.text.encode()), *map(crc32, self.images)])
 
 
 @dataclass(frozen=True)
@@ -83,39 +54,18 @@ class Reply:
     finished: bool
 
 
-class Features(NamedTuple):
-    """What the vision tower makes of an image: grid (3,), embeddings (n, hidden), and the same a deepstack layer."""
-
-    grid: torch.Tensor
-    embeddings: torch.Tensor
-    deepstack: tuple[torch.Tensor, ...]
-
-
-class Layout(NamedTuple):
-    """N chats side by side in L columns; every span, a part of all chats, is padded on its left.
-
-    ids, mask: (N, L). positions: (4, N, L), of text, time, height and width.
-    spans: which columns each has, and which of each chat's images lie there.
-    beginnings: for each span but the last, what each chat is up to its end, as something to compare."""
-
-    ids: torch.Tensor
-    mask: torch.Tensor
-    positions: torch.Tensor
-    spans: list[tuple[slice, slice]]
-    beginnings: list[list[tuple]]
-
-
 class ChatModel:
     """Replies to chats; for one thread at a time."""
 
-    def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
+    def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor
-        self.features: OrderedDict[bytes, Features] = OrderedDict()
-        ends = model.generation_config.eos_token_id
+        shares = model.config.model_type in qwen_vl.KINDS
+        self.chats = (qwen_vl.SharedBeginnings if shares else WholeChats)(model, processor)
+        self.byte_level = "ByteLevel" in repr(processor.tokenizer.backend_tokenizer.decoder)
+        ends = model.generation_config.eos_token_id or processor.tokenizer.eos_token_id
         self.ends = [ends] if isinstance(ends, int) else list(ends or [])
         how = {"eos_token_id": self.ends, "pad_token_id": processor.tokenizer.pad_token_id, "repetition_penalty": 1.0}
         self.generation = GenerationConfig(do_sample=False, **how)  # the Chooser draws
-        self.merged = processor.image_processor.merge_size**2  # patches that become one token
 
     def render(self, messages: list[dict]) -> str:
         """The text of a chat, up to where the reply begins."""
@@ -127,13 +77,10 @@ class ChatModel:
         tokenizer = self.processor.tokenizer
         if token in tokenizer.added_tokens_decoder:
             return tokenizer.decode([token]).encode()
-        return bytes(BYTES[letter] for letter in tokenizer.convert_ids_to_tokens(token) or "")
-
-    def length(self, chat: Chat, pixels: Mapping[bytes, np.ndarray]) -> int:
-        """How many tokens the chat has, images included."""
-        count = self.processor.image_processor.get_number_of_image_patches
-        images = sum(count(*pixels[image].shape[:2], {}) // self.merged for image in chat.images)
-        return images + sum(map(len, self._tokenized(chat)))
+        word = tokenizer.convert_ids_to_tokens(token) or ""
+        if self.byte_level:
+            return bytes(BYTES[letter] for letter in word)
+        return bytes([int(word[3:5], 16)]) if HEXADECIMAL.fullmatch(word) else word.replace("\u2581", " ").encode()
 
     @torch.inference_mode()
     def reply(
@@ -142,62 +89,25 @@ class ChatModel:
         """One reply a chat, in the same order.
 
         pixels: the images as RGB, uint8, (H, W, 3). watch: W tokens whose probability is wanted at every place."""
-        self._see({image: pixels[image] for chat in chats for image in chat.images})
         replies = dict[int, Reply]()
         for count in sorted({len(chat.images) for chat in chats}):
             rows = [row for row, chat in enumerate(chats) if len(chat.images) == count]
-            replies.update(zip(rows, self._reply([chats[row] for row in rows], watch), strict=True))
-        while len(self.features) > KEPT_IMAGES:
-            self.features.popitem(last=False)
+            replies.update(zip(rows, self._reply([chats[row] for row in rows], pixels, watch), strict=True))
         return [replies[row] for row in range(len(chats))]
 
-    def _see(self, wanted: Mapping[bytes, np.ndarray]) -> None:
-        """Has the features of all these images ready; those that are not yet there are computed together."""
-        for image in wanted:
-            if image in self.features:
-                self.features.move_to_end(image)
-        new = [image for image in wanted if image not in self.features]
-        if not new:
-            return
-        show = self.processor.image_processor
-        shown = [show(images=[wanted[i]], input_data_format="channels_last", return_tensors="pt") for i in new]
-        grids, patches = (torch.cat([s[k] for s in shown]) for k in ("image_grid_thw", "pixel_values"))
-        device = self.model.device
-        seen = self.model.model.get_image_features(patches.to(device), grids.to(device))
-        deepstack = zip(*seen.deepstack_features, strict=True)
-        for image, grid, embeddings, layers in zip(new, grids, seen.pooler_output, deepstack, strict=True):
-            # Copies: what is kept of one image shall not keep those that were encoded with it.
-            self.features[image] = Features(grid, embeddings.clone(), tuple(layer.clone() for layer in layers))
-
-    def _texts(self, chat: Chat) -> list[str]:
-        """The texts before, between and behind the chat's images."""
-        texts = chat.text.split(self.processor.image_token)
-        if len(texts) != len(chat.images) + 1:
-            raise ValueError(f"a chat with {len(texts) - 1} image tokens and {len(chat.images)} images")
-        return texts
-
-    def _tokenized(self, chat: Chat) -> list[list[int]]:
-        return self.processor.tokenizer(self._texts(chat), add_special_tokens=False)["input_ids"]
-
-    def _reply(self, chats: Sequence[Chat], watch: Sequence[int]) -> list[Reply]:
+    def _reply(self, chats: Sequence[Chat], pixels: Mapping[bytes, np.ndarray], watch: Sequence[int]) -> list[Reply]:
         """All these chats have the same number of images."""
-        layout = self._layout(chats)
-        width, limits = layout.ids.shape[1], [chat.max_new_tokens for chat in chats]
+        inputs = self.chats.inputs(chats, pixels)
+        width, limits = inputs["input_ids"].shape[1], [chat.max_new_tokens for chat in chats]
         chooser = Chooser(chats, watch, self.model.device)
         generation = copy.copy(self.generation)
         generation.max_new_tokens = max(limits)
-        sequences = cast(Any, self.model).generate(  # the annotations of generate do not admit this class
-            input_ids=layout.ids,
-            attention_mask=layout.mask,
-            position_ids=layout.positions,
-            past_key_values=self._prefilled(chats, layout),
-            mm_encoder_outputs=self._encoded(chats, layout.spans[-1][1]),
-            generation_config=generation,
-            logits_processor=LogitsProcessorList([chooser]),
+        sequences = self.model.generate(
+            **inputs, generation_config=generation, logits_processor=LogitsProcessorList([chooser])
         )
         places = [torch.stack(each, dim=1).cpu().numpy() for each in zip(*chooser.kept, strict=True)]  # (N, T, ...)
-        replies = []
-        for n, (row, tokens_in) in enumerate(zip(sequences.tolist(), layout.mask.sum(dim=1).tolist(), strict=True)):
+        replies, lengths = [], inputs["attention_mask"].sum(dim=1).tolist()
+        for n, (row, tokens_in) in enumerate(zip(sequences.tolist(), lengths, strict=True)):
             written = row[width : width + limits[n]]
             length = next((place for place, token in enumerate(written) if token in self.ends), len(written))
             text = self.processor.decode(written[:length], skip_special_tokens=True)
@@ -205,66 +115,6 @@ class ChatModel:
             ended, tokens = length < len(written), tuple(written[:length])
             replies.append(Reply(text, tokens, logprobs, top_ids, top, watched, tokens_in, length + ended, ended))
         return replies
-
-    def _layout(self, chats: Sequence[Chat]) -> Layout:
-        count, token = len(chats[0].images), self.processor.image_token_id
-        grids = [[self.features[image].grid for image in chat.images] for chat in chats]
-        pieces = []  # of each chat its tokens: each text with the image behind it, and the last text
-        for chat, own in zip(chats, grids, strict=True):
-            shown = [[token] * (int(grid.prod()) // self.merged) for grid in own]
-            pieces.append([text + image for text, image in zip(self._tokenized(chat), [*shown, []], strict=True)])
-        texts = [tuple(self._texts(chat)) for chat in chats]
-        upto = [[(t[: n + 1], c.images[: n + 1]) for t, c in zip(texts, chats, strict=True)] for n in range(count)]
-        distinct = [*(len(set(each)) for each in upto), len(chats)]
-        shared = [n for n in range(count) if distinct[n] < distinct[n + 1]]
-        stops = [n + 1 for n in shared] + [count + 1]
-        parts: list[torch.Tensor] = []
-        spans: list[tuple[slice, slice]] = []
-        begin = 0
-        for start, stop in zip([0, *stops], stops, strict=False):
-            rows = [torch.tensor(list(chain.from_iterable(each[start:stop]))) for each in pieces]
-            parts.append(pad_sequence(rows, batch_first=True, padding_value=-1, padding_side="left"))
-            end = begin + parts[-1].shape[1]
-            spans.append((slice(begin, end), slice(start, stop)))
-            begin = end
-        ids = torch.cat(parts, dim=1).to(self.model.device)
-        mask = (ids >= 0).long()
-        ids = ids.masked_fill(mask == 0, self.processor.tokenizer.pad_token_id)
-        # Time, height and width as the model itself makes them of whole chats.
-        stacked = torch.stack([*chain.from_iterable(grids)]).to(self.model.device) if count else None
-        kinds = (ids == token).int()
-        seen, _ = self.model.model.get_rope_index(ids, kinds, image_grid_thw=stacked, attention_mask=mask)
-        positions = torch.cat([(mask.cumsum(dim=1) - 1).clamp(min=0)[None], seen])
-        return Layout(ids, mask, positions, spans, [upto[n] for n in shared])
-
-    def _encoded(self, chats: Sequence[Chat], part: slice) -> dict[str, BaseModelOutputWithDeepstackFeatures]:
-        """The features of this part of each chat's images, as the model takes them."""
-        seen = [self.features[image] for chat in chats for image in chat.images[part]]
-        if not seen:
-            return {}
-        deepstack = [list(layer) for layer in zip(*(each.deepstack for each in seen), strict=True)]
-        output = BaseModelOutputWithDeepstackFeatures(deepstack_features=cast(Any, deepstack))
-        output.pooler_output = cast(Any, [each.embeddings for each in seen])
-        return {"image": output}
-
-    def _prefilled(self, chats: Sequence[Chat], layout: Layout) -> DynamicCache:
-        """Keys and values of the chats' beginnings, a row a chat, each distinct one computed once."""
-        cache = DynamicCache(config=self.model.config)
-        held = torch.arange(len(chats))  # each chat's row of the cache
-        for (columns, part), beginnings in zip(layout.spans, layout.beginnings, strict=False):
-            first = {beginning: row for row, beginning in reversed(list(enumerate(beginnings)))}
-            rows = sorted(first.values())
-            cache.batch_select_indices(held[rows])
-            self.model.model(
-                input_ids=layout.ids[rows, columns],
-                attention_mask=layout.mask[rows, : columns.stop],
-                position_ids=layout.positions[:, rows, columns],
-                past_key_values=cache,
-                mm_encoder_outputs=self._encoded([chats[row] for row in rows], part),
-            )
-            held = torch.tensor([rows.index(first[beginning]) for beginning in beginnings])
-        cache.batch_select_indices(held)
-        return cache
 
 
 class Chooser(LogitsProcessor):
@@ -338,8 +188,8 @@ class LocalModel:
 
     def __init__(
         self,
-        model: Qwen3VLForConditionalGeneration,
-        processor: Qwen3VLProcessor,
+        model: Any,
+        processor: Any,
         form: ChatForm,
         batch_size: int = 16,
         temperature: float = 0.0,
@@ -411,8 +261,5 @@ def local_model(setting: TransformersSetting, form: ChatForm, temperature: float
 def _loaded(setting: TransformersSetting, device: str) -> ChatModel:
     """The model, which shows images in the setting's bounds on pixels; where they are 0, in those of its processor."""
     loaded = load(setting.model, setting.dtype, setting.lora, device)
-    images = loaded.processor.image_processor
-    longest = setting.max_pixels or images.size["longest_edge"]
-    shortest = min(setting.min_pixels or images.size["shortest_edge"], longest)
-    images.size = type(images.size)(shortest_edge=shortest, longest_edge=longest)
+    bound(loaded.processor, setting.min_pixels, setting.max_pixels)
     return loaded

@@ -183,7 +183,7 @@ class Server:
         """The replies; too long chats are refused, and the others answered."""
         answers: list[Reply | Rejected | None] = []
         for chat, pixels in batch:
-            length, new = self.model.length(chat, pixels), chat.max_new_tokens
+            length, new = self.model.chats.length(chat, pixels), chat.max_new_tokens
             message = f"{length} tokens in the messages and {new} for the reply are more than {self.max_model_len}"
             fits = length + new <= self.max_model_len
             answers.append(None if fits else Rejected(400, message, "messages", "context_length_exceeded"))

@@ -1,4 +1,4 @@
-"""Merging a LoRA adapter into its base: a plain checkpoint that any Qwen3-VL runtime serves.
+"""Merging a LoRA adapter into its base: a plain checkpoint, in the base's own layout, that any runtime serves.
 
 All settings and headers are read and checked before a byte is written. Then the base's files are streamed, a piece of
 16 MB at a time in each of a few threads: what the adapter does not touch is copied, and what it does is summed in
@@ -15,7 +15,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -51,7 +51,7 @@ PART = re.compile(r"(.+)\.(lora_.+)")
 FACTORS = {"lora_A.weight", "lora_B.weight"}
 EMBEDDINGS = ("embed_tokens", "lm_head")
 # Settings of peft that are followed here, and those that a merge does not depend on: they say how the adapter was made
-# or trained, or (fan_in_fan_out) mean layers that Qwen3-VL has not. A value in any other setting is refused.
+# or trained, or (fan_in_fan_out) mean layers that these models have not. A value in any other setting is refused.
 KNOWN = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
 KNOWN |= {"layers_to_transform", "init_lora_weights", "auto_mapping", "base_model_name_or_path", "revision"}
 KNOWN |= {"task_type", "inference_mode", "peft_version", "lora_dropout", "layers_pattern", "fan_in_fan_out"}
@@ -115,16 +115,27 @@ Header: TypeAlias = tuple[dict[str, str], dict[str, StoredTensor]]
 
 @dataclass(frozen=True)
 class Base:
-    """A checkpoint: its configuration, the header of each weight file by name, and its index if it has several."""
+    """A checkpoint: its configuration, the header of each weight file by name, and its index if it has several.
+
+    names: of the tensors that are whole weights of the model, what it calls them. transformers makes other weights of
+    several tensors: of experts.
+    """
 
     folder: Path
     config: dict[str, Any]
     shards: dict[str, Header]
     index: dict[str, Any] | None
+    names: dict[str, str] = field(default_factory=dict)
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
+        """By the names in the files."""
         return {name: tensor for _, tensors in self.shards.values() for name, tensor in tensors.items()}
+
+    @property
+    def weights(self) -> dict[str, StoredTensor]:
+        """By the model's names."""
+        return {self.names[name]: tensor for name, tensor in self.tensors.items() if name in self.names}
 
     @property
     def tied(self) -> bool:
@@ -181,12 +192,11 @@ def read_base(folder: Path) -> Base:
     """The checkpoint in a folder, without its tensors.
 
     FileNotFoundError: no weights or processor there. FileError: another architecture, quantised, tensors that its
-    configuration asks for are missing (transformers would fill them by chance), or its files do not fit together."""
-    from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+    configuration asks for are missing (transformers would fill them by chance), or its files do not fit together.
+    """
+    from editjudge.models.chat.checkpoint import model_class
 
-    config = read_json(folder / "config.json")
-    if config.get("model_type") != "qwen3_vl":
-        raise FileError(f"{folder} holds a {config.get('model_type')} model, not qwen3_vl")
+    config, kind = read_json(folder / "config.json"), model_class(folder)
     if config.get("quantization_config"):
         raise FileError(f"{folder} is quantised (quantization_config): an adapter is merged into the unquantised base")
     if not any((folder / name).is_file() for name in PROCESSORS):
@@ -204,15 +214,33 @@ def read_base(folder: Path) -> Base:
         held = {name: file for file, (_, tensors) in base.shards.items() for name in tensors}
         if wrong := sorted(set(held.items()) ^ set(index["weight_map"].items())):
             raise FileError(f"{folder / INDEX} and the files do not agree on {wrong[0][0]}")
+    return _named(base, kind)
+
+
+def _named(base: Base, kind: Any) -> Base:
+    """The base with the names that its model gives to its tensors, as transformers does when it loads them. FileError:
+    tensors are missing, which it would fill by chance."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightRenaming, rename_source_key
+
     try:
         with torch.device("meta"):
-            known = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            needed = {name for name, _ in Qwen3VLForConditionalGeneration(known).named_parameters()}
+            net = kind(kind.config_class.from_pretrained(base.folder, local_files_only=True))
     except (OSError, ValueError, TypeError, LookupError, StrictDataclassError) as error:
-        raise FileError(f"{folder / 'config.json'}: {' '.join(str(error).split())}") from error
-    if missing := sorted(needed - set(base.tensors) - ({"lm_head.weight"} if base.tied else set())):
-        raise FileError(f"{folder} lacks {len(missing)} weights of a Qwen3-VL: {', '.join(missing[:3])}")
-    return base
+        raise FileError(f"{base.folder / 'config.json'}: {' '.join(str(error).split())}") from error
+    rules, state = get_model_conversion_mapping(net), net.state_dict()
+    renamed = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    made: Any = [rule for rule in rules if not isinstance(rule, WeightRenaming)]
+    names, missing = dict[str, str](), {name for name, _ in net.named_parameters()}
+    for stored in base.tensors:
+        name, of_several = rename_source_key(stored, renamed, made, net.base_model_prefix, state)
+        missing.discard(name)
+        if of_several is None:
+            names[stored] = name
+    if missing := missing - ({"lm_head.weight"} if base.tied else set()):
+        first = ", ".join(sorted(missing)[:3])
+        raise FileError(f"{base.folder} lacks {len(missing)} weights of a {kind.__name__}: {first}")
+    return replace(base, names=names)
 
 
 def read_header(file: Path) -> Header:
@@ -260,7 +288,7 @@ def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Ch
             raise FileError(f"the adapter uses {name}, which is not merged here: {value}")
     if (start := config.get("init_lora_weights", True)) not in KEEPS_THE_BASE:
         raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
-    tensors = base.tensors
+    tensors = base.weights
     check_patterns(folder, config, (name.removesuffix(".weight") for name in tensors))
     made, modules = dict[str, Change](), dict[str, dict[str, StoredTensor]]()
     for name, tensor in read_header(folder / WEIGHTS)[1].items():
@@ -373,7 +401,8 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: i
             digest = pool.submit(sha256, base.folder / name)
             header = header_of(metadata, tensors, STORED[dtype])
             (folder / name).write_bytes(header)
-            pieces = _pieces(tensors, made, STORED[dtype], len(header))
+            changed = {stored: made[known] for stored, known in base.names.items() if known in made}
+            pieces = _pieces(tensors, changed, STORED[dtype], len(header))
             for written in pool.map(partial(_write, folder / name), pieces):
                 bar.update(written)
             hashes[name] = digest.result()

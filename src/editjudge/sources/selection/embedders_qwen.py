@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
 from editjudge.engine.workers import end_with_parent
-from editjudge.models.chat.checkpoint import Qwen3VLProcessor, check_kind
+from editjudge.models.chat.checkpoint import model_class, without_video
 
 
 class Embedding(SentenceTransformer):
@@ -35,13 +36,13 @@ class Qwen3VLEmbedder:
         folder = hub.find("embed.model", model, hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
         if not (folder / "modules.json").is_file():
             raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
-        check_kind(folder)
+        model_class(folder)
         self.batch_size = batch_size
         devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
         names = vars(transformer)
         theirs = names["AutoProcessor"]
         if not find_spec("torchvision"):  # then theirs cannot load Qwen3-VL's processor
-            names["AutoProcessor"] = Qwen3VLProcessor
+            names["AutoProcessor"] = without_video(transformers.Qwen3VLProcessor)
         try:
             self.model = Embedding(
                 str(folder),

@@ -1,0 +1,1 @@
+"""What `generate` takes of chats with images: any family's chats whole, and families whose chats share beginnings."""

@@ -1,0 +1,172 @@
+"""Tiny random checkpoints of eight families of vision-language models, in the file layout of their hub repositories."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from editjudge.models.chat.checkpoint import without_video
+
+TEXT = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+TEXT |= {"num_key_value_heads": 1, "head_dim": 24, "max_position_embeddings": 4096, "initializer_range": 0.06}
+VISION = {"hidden_size": 48, "intermediate_size": 64, "num_heads": 2, "depth": 2, "out_hidden_size": 48}
+VISION |= {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
+TOWER = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 4, 4]}
+GREY = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+PIXELS = {"shortest_edge": 64 * 64, "longest_edge": 96 * 64}
+TURNS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}{% if p.type == 'image' %}IMAGE{% else %}"
+    "{{ p.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% endif %}"
+)
+QWEN = ("<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>")
+QWEN += ("<|image_pad|>", "<|video_pad|>")
+GLM = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>")
+GLM += ("<|begin_of_video|>", "<|end_of_video|>")
+
+
+class Family(NamedTuple):
+    config: hf.PreTrainedConfig
+    processor: hf.ProcessorMixin
+
+
+def tokenizer(special: Sequence[str], **names: str) -> hf.PreTrainedTokenizerFast:
+    """Bytes, and the special tokens: the first pads, the second ends a turn. names: what processors call some."""
+    letters = {letter: n for n, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bpe = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    return hf.PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=special[0],
+        eos_token=special[1],
+        additional_special_tokens=list(special[2:]),
+        model_max_length=4096,
+        **({"extra_special_tokens": names} if names else {}),
+    )
+
+
+def text(tokens: hf.PreTrainedTokenizerFast, **more: Any) -> dict[str, Any]:
+    """Sizes of the language model."""
+    known = {"vocab_size": len(tokens), "pad_token_id": tokens.pad_token_id, "eos_token_id": tokens.eos_token_id}
+    return TEXT | known | {"bos_token_id": None, "tie_word_embeddings": False} | more
+
+
+def qwen(kind: type, processor: type, patch: int, vision: Mapping[str, Any], **more: Any) -> Family:
+    tokens = tokenizer(QWEN)
+    names = {"image_token_id": "image_pad", "video_token_id": "video_pad"}
+    names |= {"vision_start_token_id": "vision_start", "vision_end_token_id": "vision_end"}
+    ids = {name: tokens.convert_tokens_to_ids(f"<|{token}|>") for name, token in names.items()}
+    words = text(tokens, **{"rope_parameters": ROPE} | more)
+    config = kind(text_config=words, vision_config=VISION | vision, tie_word_embeddings=False, **ids)
+    images = Qwen2VLImageProcessorPil(size=PIXELS, patch_size=patch, merge_size=2, temporal_patch_size=2, **GREY)
+    shown = TURNS.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+    return Family(config, without_video(processor)(images, tokens, chat_template=shown))
+
+
+def qwen2_5_vl() -> Family:
+    windows = {"patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1]}
+    return qwen(hf.Qwen2_5_VLConfig, hf.Qwen2_5_VLProcessor, 14, windows)
+
+
+def qwen3(kind: type, deepstack: bool = True, **more: Any) -> Family:
+    vision = {"num_position_embeddings": 16} | ({"deepstack_visual_indexes": [1]} if deepstack else {})
+    return qwen(kind, hf.Qwen3VLProcessor, 16, vision, rope_parameters=ROPE | {"mrope_interleaved": True}, **more)
+
+
+def qwen3_vl() -> Family:
+    return qwen3(hf.Qwen3VLConfig)
+
+
+def qwen3_vl_moe() -> Family:
+    return qwen3(hf.Qwen3VLMoeConfig, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+
+
+def qwen3_5(kind: type = hf.Qwen3_5Config, **more: Any) -> Family:
+    """Three layers with a state, one with attention."""
+    states = {"linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_num_key_heads": 2}
+    states |= {"linear_num_value_heads": 2, "num_hidden_layers": 4}
+    made = qwen3(kind, deepstack=False, **states, **more)
+    made.config.text_config.rope_parameters["partial_rotary_factor"] = 1.0
+    return made
+
+
+def qwen3_5_moe() -> Family:
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    return qwen3_5(hf.Qwen3_5MoeConfig, shared_expert_intermediate_size=32, **experts)
+
+
+def glm4v() -> Family:
+    tokens = tokenizer(GLM)
+    names = {"image_token_id": "image", "video_token_id": "video", "image_start_token_id": "begin_of_image"}
+    names |= {"image_end_token_id": "end_of_image", "video_start_token_id": "begin_of_video"}
+    ids = {name: tokens.convert_tokens_to_ids(f"<|{token}|>") for name, token in names.items()}
+    ids["video_end_token_id"] = tokens.convert_tokens_to_ids("<|end_of_video|>")
+    rope = ROPE | {"partial_rotary_factor": 1.0}
+    vision = VISION | {"patch_size": 14, "image_size": 56}
+    config = hf.Glm4vConfig(text_config=text(tokens, rope_parameters=rope), vision_config=vision, **ids)
+    size = {"shortest_edge": 64 * 64, "longest_edge": 2 * 96 * 64}  # of two frames
+    images = Glm4vImageProcessorPil(size=size, patch_size=14, merge_size=2, temporal_patch_size=2, **GREY)
+    turns = TURNS.replace("<|im_start|>{{ m.role }}", "<|{{ m.role }}|>").replace("<|im_end|>\n", "")
+    turns = turns.replace("<|im_start|>", "<|").replace("assistant\n", "assistant|>\n")
+    shown = turns.replace("IMAGE", "<|begin_of_image|><|image|><|end_of_image|>")
+    return Family(config, without_video(hf.Glm4vProcessor)(images, tokens, chat_template=shown))
+
+
+def internvl() -> Family:
+    names = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>"}
+    names["video_token"] = "<video>"
+    tokens = tokenizer((*QWEN[:3], *names.values()), **names)
+    vision = TOWER | {"image_size": [56, 56], "patch_size": [14, 14]}
+    words = {"model_type": "qwen2"} | text(tokens)
+    image = tokens.convert_tokens_to_ids("<IMG_CONTEXT>")
+    config = hf.InternVLConfig(text_config=words, vision_config=vision, image_token_id=image, image_seq_length=4)
+    images = GotOcr2ImageProcessorPil(size={"height": 56, "width": 56}, crop_to_patches=True, max_patches=4, **GREY)
+    shown = TURNS.replace("IMAGE", "<IMG_CONTEXT>\n")
+    made = without_video(hf.InternVLProcessor)(images, tokens, image_seq_length=4, chat_template=shown)
+    return Family(config, made)
+
+
+def gemma3() -> Family:
+    names = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+    tokens = tokenizer(("<pad>", "<end_of_turn>", "<start_of_turn>", "<bos>", *names.values()), **names)
+    keys = ("boi_token_index", "eoi_token_index", "image_token_index")
+    ids = {key: tokens.convert_tokens_to_ids(token) for key, token in zip(keys, names.values(), strict=True)}
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 512}
+    words = text(tokens, query_pre_attn_scalar=24, **layers)
+    vision = TOWER | {"image_size": 56, "patch_size": 14}
+    config = hf.Gemma3Config(text_config=words, vision_config=vision, mm_tokens_per_image=4, **ids)
+    images = Gemma3ImageProcessorPil(size={"height": 56, "width": 56}, **GREY)
+    shown = "<bos>" + TURNS.replace("im_", "").replace("<|start|>assistant", "<|start|>model")
+    shown = shown.replace("<|start|>", "<start_of_turn>").replace("<|end|>", "<end_of_turn>")
+    shown = shown.replace("IMAGE", "<start_of_image>")
+    return Family(config, hf.Gemma3Processor(images, tokens, image_seq_length=4, chat_template=shown))
+
+
+FAMILIES = {
+    made.__name__: made for made in (qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5, qwen3_5_moe, glm4v, internvl, gemma3)
+}
+
+
+def save(name: str, folder: Path) -> Path:
+    """A checkpoint of the family, its weights drawn with a seed, none of them a constant."""
+    made = FAMILIES[name]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net: Any = hf.AutoModelForImageTextToText.from_config(made.config)
+        with torch.no_grad():
+            for weight in net.parameters():
+                weight.add_(0.05 * torch.randn_like(weight))
+    tokens = made.processor.tokenizer
+    net.generation_config = hf.GenerationConfig(eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id)
+    net.save_pretrained(folder)
+    made.processor.save_pretrained(folder)
+    return folder
