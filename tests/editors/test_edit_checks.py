@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.editors import protocol as checks
-from editjudge.editors.protocol import EditFailed
+from editjudge.editors.protocol import ASPECT_MOST, EditFailed, check
 
 SOURCE = np.full((768, 1024, 3), 200, np.uint8)
 
 
 def kind_of(edited: object, source: np.ndarray = SOURCE) -> str | None:
     try:
-        checks.check(source, edited)  # type: ignore[arg-type]
+        check(source, edited)  # type: ignore[arg-type]
     except EditFailed as error:
         return error.kind
     return None
@@ -45,7 +44,7 @@ def test_a_scaled_image_is_never_of_the_wrong_size(height: int, width: int, scal
     source = np.broadcast_to(np.uint8(200), (height, width, 3))
     scaled = np.broadcast_to(np.uint8(90), (max(round(height * scale), 8), max(round(width * scale), 8), 3))
     stretch = scaled.shape[1] / scaled.shape[0] * height / width
-    expected = None if 1 / checks.ASPECT_MOST <= stretch <= checks.ASPECT_MOST else "wrong_size"
+    expected = None if 1 / ASPECT_MOST <= stretch <= ASPECT_MOST else "wrong_size"
     assert kind_of(scaled, source) == expected
 
 

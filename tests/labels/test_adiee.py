@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from kept_images import KeptImages
 from tiny_models import clip_folder
@@ -66,12 +65,6 @@ def test_a_sequence_scores_its_share_of_the_turns() -> None:
     assert [adiee.sequence_score(k, 1, 4) for k in range(7)] == [0, 0, 1 / 3, 2 / 3, 1, 0.5, 0.5]
     with pytest.raises(ValueError, match="first < last"):
         adiee.sequence_score(0, 2, 2)
-
-
-def test_draws_are_every_two_images() -> None:
-    rng = np.random.default_rng(0)
-    drawn = {adiee.draw(3, rng) for _ in range(200)}
-    assert drawn == {(i, j) for i in range(4) for j in range(i + 1, 4)}
 
 
 def test_instructions_are_joined_as_sentences() -> None:

@@ -31,7 +31,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.reading import local
 from editjudge.core.tables import RowError
-from editjudge.editors.galleries.pictures import at_path, by_key
+from editjudge.editors.galleries.pictures import Given, at_path
 from editjudge.judges.protocol import Score
 from editjudge.models.chat.local_model import TOP, Reply
 from editjudge.models.serve.launch import free_port, healthy
@@ -162,7 +162,7 @@ def inside(path: Path) -> object:
         for name, target in {"out.png": "../secret.png", "up": "..", "loop.png": "loop.png"}.items():
             (folder / name).symlink_to(target)
     assert not (key := plain(text)).strip(".") or FILE_NAME.fullmatch(key)
-    found: list[bytes | str] = [by_key(folder, text), at_path(folder, text)]
+    found: list[bytes | str] = [Given(folder)(text), at_path(folder, text)]
     try:
         found.append(local(text, folder, 10**6))
     except RowError as error:

@@ -83,25 +83,9 @@ def sequence_score(k: int, first: int, last: int) -> float:
     return 0.5 if k > last else max(k - first, 0) / (last - first)
 
 
-def draw(turns: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Two images first < last of 0..turns, each two as likely."""
-    first, last = sorted(rng.choice(turns + 1, 2, replace=False).tolist())
-    return first, last
-
-
 def joined(instructions: Sequence[str]) -> str:
     """Several instructions as one, each ending as a sentence does."""
     return " ".join(text if text.rstrip()[-1:] in ".!?" else f"{text.rstrip()}." for text in instructions)
-
-
-@dataclass(frozen=True)
-class FeaturedEdit:
-    """An image of a prompt, where it stands (name), and its features."""
-
-    prompt: records.Row
-    name: str
-    edit: Edit
-    sample: EditFeatures
 
 
 def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
@@ -111,18 +95,19 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
     """
     dropped = Counter[str]()
     found = list(_found(setting, dropped))
-    below = thresholds((each.sample for each in found), setting.percentile)
-    for each in found:
-        rule, key, task = rule_of(each.sample, below, setting), each.prompt["key"], each.prompt["task"]
+    below = thresholds((sample for *_, sample in found), setting.percentile)
+    for prompt, name, edit, sample in found:
+        rule, key, task = rule_of(sample, below, setting), prompt["key"], prompt["task"]
         if rule is None:
             dropped["no rule fits"] += 1
             continue
-        (label, told), editor = RULES[rule], each.sample.editor
-        shown = LabelledEdit(each.name, _sum(each.edit.edited), editor, {DIMENSION: label}, label)
-        source = (f"data/pools/{task}.parquet/{key}", _sum(each.edit.source))
-        more: dict[str, Any] = {"origin": each.prompt["origin"], "part": part_of(key, setting.test_share)}
+        (label, told), editor = RULES[rule], sample.editor
+        source, edited = (sha256(bytes(image)).hexdigest() for image in (edit.source, edit.edited))
+        shown = LabelledEdit(name, edited, editor, {DIMENSION: label}, label)
+        more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, setting.test_share)}
+        more |= {"source": (f"data/pools/{task}.parquet/{key}", source), "instruction": edit.instruction}
         more["rule"] = f"{rule}: {told.format(least=f'{setting.least_clip_d:g}')}"
-        yield row(plain(f"{key}.{editor or each.sample.role}"), key, task, each.edit.instruction, source, shown, **more)
+        yield row(plain(f"{key}.{editor or sample.role}"), key, task, a=shown, **more)
     if setting.sequences is not None:
         yield from sequences(setting, to, dropped)
     to.report |= {
@@ -131,8 +116,8 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
     }
 
 
-def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[FeaturedEdit]:
-    """The source and all edits of each prompt of the tasks, with their features."""
+def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[records.Row, str, Edit, EditFeatures]]:
+    """The source and all edits of each prompt of the tasks: the prompt, where the image stands, it and its features."""
     kinds: Mapping[str, dict[str, Any]] = {
         "clip_d": {"model": setting.clip},
         "clip_i": {"model": setting.clip, "against": "truth"},
@@ -151,29 +136,25 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[FeaturedEdit
         }
         pool = Path(f"data/pools/{task}.parquet")
         for prompts in records.in_groups(records.iterate(pool, "pools", "image")):
-            shown = list[FeaturedEdit]()
+            shown = list[tuple[records.Row, str, Edit, EditFeatures]]()
             for prompt in prompts:
                 key, source, asked = prompt["key"], prompt["image"], prompt["instruction"]
                 made = {editor: edits[key] for editor, edits in candidates.items() if key in edits}
                 truth = made[setting.truth]["image"] if setting.truth in made else None
                 own = Edit(asked, source, source, truth)
-                shown.append(FeaturedEdit(prompt, f"{pool}/{key}", own, EditFeatures("input", None)))
+                shown.append((prompt, f"{pool}/{key}", own, EditFeatures("input", None)))
                 for editor, candidate in made.items():
                     if (image := candidate["image"]) is None:
                         dropped["the edit failed"] += 1
                         continue
                     sample = EditFeatures("truth" if editor == setting.truth else "edit", editor)
                     edit, name = Edit(asked, source, image, truth), f"{paths[editor]}/{key}"
-                    shown.append(FeaturedEdit(prompt, name, edit, sample))
-            answers = {kind: scorer.score([each.edit for each in shown]) for kind, scorer in scorers.items()}
-            for n, each in enumerate(shown):
+                    shown.append((prompt, name, edit, sample))
+            answers = {kind: scorer.score([edit for _, _, edit, _ in shown]) for kind, scorer in scorers.items()}
+            for n, (*image, sample) in enumerate(shown):
                 said = ((kind, all_[n]) for kind, all_ in answers.items())
                 values: dict[str, Any] = {kind: one.overall for kind, one in said if isinstance(one, Score)}
-                yield replace(each, sample=replace(each.sample, **values))
-
-
-def _sum(image: records.Image) -> str:
-    return sha256(bytes(image)).hexdigest()
+                yield *image, replace(sample, **values)
 
 
 def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Iterator[records.Row]:
@@ -183,13 +164,21 @@ def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Ite
     """
     for record in reading.read(reading.Table(path=setting.sequences, images=setting.sequence_images)):
         try:
-            key, turns, named = _sequence(record, to)
+            key, turns, shown = record.get("key"), record.get("instructions"), record.get("images")
+            key = plain(str(key)) if key else record.key
+            if not (
+                isinstance(turns, list) and turns and all(isinstance(each, str) and each.strip() for each in turns)
+            ):
+                raise RowError("no instructions")
+            if not isinstance(shown, list) or len(shown) != len(turns) + 1:
+                raise RowError("not one image more than instructions")
+            named = added(to, record, *shown)
         except RowError as error:
             dropped[f"sequence: {error.reason}"] += 1
             continue
         rng = np.random.default_rng([setting.seed, *key.encode()])
         for number in range(setting.draws):
-            first, last = draw(len(turns), rng)
+            first, last = sorted(rng.choice(len(turns) + 1, 2, replace=False).tolist())  # each two as likely
             prompt = plain(f"{key}.{number}")
             more: dict[str, Any] = {"origin": key, "part": part_of(key, setting.test_share), "source": named[first]}
             more |= {"rule": SEQUENCE, "instruction": joined(turns[first:last])}
@@ -197,14 +186,3 @@ def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Ite
                 label = sequence_score(k, first, last)
                 shown = LabelledEdit(name, digest, None, {DIMENSION: label}, label)
                 yield row(plain(f"{prompt}.{k}"), prompt, "multi_turn", a=shown, **more)
-
-
-def _sequence(record: reading.Record, to: ImageSink) -> tuple[str, Sequence[str], list[tuple[str, str]]]:
-    """Key, instructions and images of a sequence. Raises RowError."""
-    turns, shown = record.values.get("instructions"), record.values.get("images")
-    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
-        raise RowError("no instructions")
-    if not isinstance(shown, list) or len(shown) != len(turns) + 1:
-        raise RowError("not one image more than instructions")
-    key = record.values.get("key")
-    return plain(str(key)) if key else record.key, turns, added(to, record, *shown)

@@ -53,10 +53,6 @@ class Preference:
     rule: str = PREFERRED
 
     @property
-    def pair(self) -> PairKey:
-        return self.instruction, self.source, frozenset((self.a.name, self.b.name))
-
-    @property
     def preferred(self) -> str:
         return self.a.name if self.winner == "Image A" else self.b.name
 
@@ -114,11 +110,12 @@ def once(records: Iterable[list[Preference]]) -> tuple[list[Preference], list[tu
     seen: dict[PairKey, list[Preference]] = {}
     dropped: list[tuple[str, str, str]] = []
     for samples in records:
-        earlier = seen.setdefault(samples[0].pair, samples)
+        one = samples[0]
+        earlier = seen.setdefault((one.instruction, one.source, frozenset((one.a.name, one.b.name))), samples)
         if earlier is not samples:
             said, said_before = ("tie" if len(each) > 1 else each[0].preferred for each in (samples, earlier))
             reason = DUPLICATE if said == said_before else OPPOSITE
-            dropped.append((reason, samples[0].key, earlier[0].key))
+            dropped.append((reason, one.key, earlier[0].key))
     contradicted = {key for reason, _, key in dropped if reason == OPPOSITE}
     kept = [samples for samples in seen.values() if samples[0].key not in contradicted]
     return [sample for samples in kept for sample in samples], dropped

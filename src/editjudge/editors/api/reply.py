@@ -53,18 +53,13 @@ def read(raw: bytes) -> bytes | str:
 
 def refusal(refused: Refused) -> EditFailed:
     """Why an edit was refused, in the provider's words: for what it shows (refused), or else (its status)."""
-    told = _message(refused.text)[:QUOTED]
-    if POLICY.search(refused.text):
-        return EditFailed("refused", f"the provider refuses this edit: {told}")
-    return EditFailed(str(refused.status), f"the endpoint refuses the request ({refused.status}): {told}")
-
-
-def _message(text: str) -> str:
-    """The message and the code of an error in OpenAI's form; other text as it is."""
-    try:
-        error = orjson.loads(text)
+    told = refused.text
+    try:  # the message and the code of an error in OpenAI's form
+        error = orjson.loads(told)
         error = error.get("error", error)
-        parts = [error["message"], error.get("code")]
+        told = " ".join([str(error["message"]), *([f"({error['code']})"] if error.get("code") else [])])
     except (AttributeError, KeyError, TypeError, ValueError):
-        return text
-    return " ".join(f"({part})" if n else str(part) for n, part in enumerate(parts) if part)
+        pass
+    if POLICY.search(refused.text):
+        return EditFailed("refused", f"the provider refuses this edit: {told[:QUOTED]}")
+    return EditFailed(str(refused.status), f"the endpoint refuses the request ({refused.status}): {told[:QUOTED]}")
