@@ -215,25 +215,22 @@ def test_texts_add_neither_turns_nor_images(trained: Running, questions: list[Qu
     assert reply["usage"]["prompt_tokens"] == len(ids)
 
 
-def test_images_that_the_template_leaves_out_are_refused(
-    trained: Running, questions: list[Question], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trained.server.model.processor, "chat_template", "{{ messages[0].role }}")
-    code, reply = post(trained, body(questions[0]))
-    assert (code, "does not show all images" in reply["error"]["message"]) == (400, True)
-
-
-def test_a_failing_batch_is_an_error_of_the_server_and_not_its_end(
+def test_a_failing_batch_a_full_queue_and_another_template_are_errors_and_not_the_servers_end(
     trained: Running, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*given: Any) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(trained.server.model, "reply", fail)
-    code, reply = post(trained, body(questions[0]))
-    assert (code, reply["error"]["type"]) == (500, "server_error")
-    assert "out of memory" in reply["error"]["message"]
-    monkeypatch.undo()
+    for owner, name, value, status, words in (
+        (trained.server.model.processor, "chat_template", "{{ messages[0].role }}", 400, "does not show all images"),
+        (trained.server.batcher.waiting, "full", lambda: True, 429, "requests are waiting"),
+        (trained.server.model, "reply", fail, 500, "out of memory"),
+    ):
+        monkeypatch.setattr(owner, name, value)
+        code, reply = post(trained, body(questions[0]))
+        monkeypatch.undo()
+        assert (code, words in reply["error"]["message"]) == (status, True)
+    assert reply["error"]["type"] == "server_error"
     assert post(trained, body(questions[0]))[0] == 200
 
 
@@ -263,28 +260,17 @@ def test_whole_numbers_may_be_written_as_floats(trained: Running, questions: lis
     assert replies[0][1]["choices"] == replies[1][1]["choices"]
 
 
-def test_too_many_waiting_are_sent_away(
-    trained: Running, questions: list[Question], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trained.server.batcher.waiting, "full", lambda: True)
-    assert post(trained, body(questions[0]))[0] == 429
+def test_no_more_messages_or_parts_than_the_limit_and_of_many_mistakes_the_first_one() -> None:
+    def refused(messages: list) -> ValidationError:
+        with pytest.raises(ValidationError) as failed:
+            Body.model_validate_json(json.dumps({"model": "judge", "messages": messages}))
+        return failed.value
 
-
-@pytest.mark.parametrize("where", ["messages", "content"])
-def test_of_very_many_mistakes_the_first_one_is_read(where: str) -> None:
-    parts = [{}] * 100_000
-    shown = parts if where == "messages" else [{"role": "user", "content": parts}]
-    with pytest.raises(ValidationError) as failed:
-        Body.model_validate_json(json.dumps({"model": "judge", "messages": shown}))
-    assert failed.value.error_count() <= 4, "of the first part, by each form of content"
-
-
-def test_no_more_messages_or_parts_than_the_limit() -> None:
-    empty = {"role": "user", "content": ""}
-    part = {"type": "text", "text": ""}
-    for shown in ([empty] * (MOST_PARTS + 1), [{"role": "user", "content": [part] * (MOST_PARTS + 1)}]):
-        with pytest.raises(ValidationError, match=f"at most {MOST_PARTS} items"):
-            Body.model_validate_json(json.dumps({"model": "judge", "messages": shown}))
+    empty, part = {"role": "user", "content": ""}, {"type": "text", "text": ""}
+    for many in ([empty] * (MOST_PARTS + 1), [{"role": "user", "content": [part] * (MOST_PARTS + 1)}]):
+        assert f"at most {MOST_PARTS} items" in str(refused(many))
+    for wrong in ([{}] * 100_000, [{"role": "user", "content": [{}] * 100_000}]):
+        assert refused(wrong).error_count() <= 4, "of the first part, by each form of content"
 
 
 def test_requests_are_read_off_the_event_loop(trained: Running, monkeypatch: pytest.MonkeyPatch) -> None:
