@@ -8,7 +8,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from multiprocessing import connection
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -105,24 +105,21 @@ class _Worker:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
+@dataclass
 class _Shift(Generic[AnyAnswer]):
     """One run: the workers, the tasks still to be given out, and what went wrong."""
 
-    def __init__(
-        self,
-        load: Load[AnyAnswer],
-        places: Sequence[Gpus],
-        requests: Iterator[tuple[str, Any]],
-        keep: Callable[[str, AnyAnswer], None],
-        fail: Fail[AnyAnswer],
-        timeout: float,
-    ) -> None:
-        self._load, self._requests, self._keep, self._fail, self._timeout = load, requests, keep, fail, timeout
-        self._free = list(places)
-        self._to_give: deque[_Task] = deque()
-        self._in_a_row = self._unready = 0
-        self.workers: list[_Worker] = []
-        self.deaths = 0
+    _load: Load[AnyAnswer]
+    _free: list[Gpus]
+    _requests: Iterator[tuple[str, Any]]
+    _keep: Callable[[str, AnyAnswer], None]
+    _fail: Fail[AnyAnswer]
+    _timeout: float
+    _to_give: deque[_Task] = field(default_factory=deque)
+    _in_a_row: int = 0
+    _unready: int = 0
+    workers: list[_Worker] = field(default_factory=list)
+    deaths: int = 0
 
     def _to_do(self) -> bool:
         """Whether there is a task to give out; the next one of the requests is then among them."""
@@ -220,7 +217,7 @@ def run(
     in this process, as soon as its answer is there. `timeout`: seconds of one request, after which its worker is ended;
     loading may take as long as it needs. Raises WorkerBroken where no worker can load, or where worker after worker
     dies."""
-    shift = _Shift(load, places, requests, keep, fail, timeout)
+    shift = _Shift(load, list(places), requests, keep, fail, timeout)
     try:
         while shift.unfinished():
             shift.give()
