@@ -93,7 +93,7 @@ def lacks_memory(meta: Mapping[str, Any]) -> bool:
 
 
 def _job(prompts: Sequence[Original], setting: SlotSetting, versions: Mapping[str, str]) -> resume.Job:
-    """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
+    """The records of a group of prompts. A record depends on the weights that its own recipe uses, and on no others."""
     code, named = identity(__name__), []
     shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
     for number, (prompt, own) in enumerate(zip(prompts, shared, strict=True)):
