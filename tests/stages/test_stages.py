@@ -173,19 +173,15 @@ def test_a_judge_that_is_never_heard_gives_no_empty_leaderboard() -> None:
 def test_prompts_of_one_photo_stand_or_fall_together() -> None:
     """The photo travels from the arena's prompts through the matches, and widens what is said of a board and of a judge
     that prefers doing nothing."""
-    pairs = [
-        ({"key": f"p{n}", "origin": f"photo{n % 4}", "task": "t"}, a, b)
-        for n in range(64)
-        for a, b in ("ab", "ac", "bc")
-    ]
+    prompts = [{"key": f"p{n}", "origin": f"photo{n % 4}", "task": "t"} for n in range(64)]
+    pairs = [(prompt, a, b) for prompt in prompts for a, b in ("ab", "ac", "bc")]
     gallery = {model: {f"p{n}": {"damage": 0.0} for n in range(64)} for model in "abc"}
     rows = compare_models.to_matches("j", pairs, say(pairs), gallery)
     records.check("matches", rows, "matches")
     lost = {f"p{n}" for n in range(0, 64, 4) if n % 3} | {f"p{n}" for n in range(64) if n % 21 == 1}
-    taste = [row | {"winner": "Image B" if row["prompt"] in lost else "Image A"} for row in rows]
-    few = leaderboard.rank(pd.DataFrame(taste), SETTING | {"idle": "a", "clean": "b"})
-    alone = [row | {"origin": None} for row in taste]
-    many = leaderboard.rank(pd.DataFrame(alone), SETTING | {"idle": "a", "clean": "b"})
+    taste = pd.DataFrame([row | {"winner": "Image B" if row["prompt"] in lost else "Image A"} for row in rows])
+    each = (taste, taste.assign(origin=None))
+    few, many = (leaderboard.rank(table, SETTING | {"idle": "a", "clean": "b"}) for table in each)
     assert (few["clusters"], many["clusters"]) == (4, 64)
     for one, two in zip(few["models"][::2], many["models"][::2], strict=True):
         assert one["high"] - one["low"] > 1.5 * (two["high"] - two["low"])
@@ -307,13 +303,9 @@ def test_the_overall_board_is_of_each_dimensions_judge() -> None:
         for a, b in (names[:2], names[1:], names[::2]):
             wins = "Tie" if n % 8 == 3 else ("Image B" if n % 8 == 5 else "Image A")
             idle = "Image B" if a == "best" and n % 8 != 5 else "Image A"
-            for judge, dimension, said in (
-                ("eye", "visual_consistency", wins),
-                ("ear", "instruction_following", idle),
-                ("other", "visual_consistency", "Image B"),
-            ):
-                row = match(f"p{n}", a, b, said) | {"dimension": dimension, "judge": judge, "origin": f"photo{n % 10}"}
-                rows.append(row)
+            for judge, said in (("eye", wins), ("ear", idle), ("other", "Image B")):
+                row = match(f"p{n}", a, b, said) | {"judge": judge, "origin": f"photo{n % 10}"}
+                rows.append(row | ({"dimension": "instruction_following"} if judge == "ear" else {}))
     table = pd.DataFrame(rows)
     board = leaderboard.overall(table, lasting, SETTING)
     assert board["matches"] == 240, "the third judge is not of the panel"
