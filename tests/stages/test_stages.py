@@ -335,6 +335,9 @@ def test_judges_are_asked_about_their_dimensions() -> None:
     asked = compare_models.asked_about(judges, panel)
     assert asked == {"own": ["visual_consistency"], "gpt": ["instruction_following", "visual_quality"]}
     assert read_panel({}, judges) == {}
-    for wrong, why in (({"beauty": "own"}, "arena has 'beauty'"), ({"visual_quality": "x"}, "visual_quality is 'x'")):
+    for wrong, why in (
+        ({"beauty": "own"}, r"arena\.beauty must be"),
+        ({"visual_quality": "x"}, "visual_quality is 'x'"),
+    ):
         with pytest.raises(ParamsError, match=why):
             read_panel(wrong, judges)

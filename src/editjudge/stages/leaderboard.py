@@ -31,13 +31,6 @@ PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
 BOARDS = Path("data/leaderboard")
 
 
-def known_damage(table: pd.DataFrame) -> pd.Series:
-    """The mean known damage of each model's images over the prompts; empty where none is known."""
-    names = ["prompt", "model", "damage"]
-    sides = [table[["prompt", f"model_{side}", f"damage_{side}"]].set_axis(names, axis=1) for side in "ab"]
-    return pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna().groupby("model")["damage"].mean()
-
-
 def kendall_tau(rated: Sequence[float], damages: Sequence[float]) -> float | None:
     """Kendall's tau of ratings and known damage, -1..1, 1 where less damage always rates higher.
 
@@ -82,7 +75,11 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
     records.check("leaderboard", board.models, "leaderboard")
-    damage = known_damage(table).to_dict()
+    # The mean known damage of each model's images over the prompts; empty where none is known.
+    names = ["prompt", "model", "damage"]
+    sides = [table[["prompt", f"model_{side}", f"damage_{side}"]].set_axis(names, axis=1) for side in "ab"]
+    known = pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna()
+    damage = known.groupby("model")["damage"].mean().to_dict()
     shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
     winners = [None if pd.isna(winner) else winner for winner in table["winner"]]

@@ -1,13 +1,13 @@
 """Sections `gedit_bench`, `imported`, `arena`, `compare_models` and `leaderboard` of params.yaml."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, cast, get_args
+from collections.abc import Collection
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, FileName, Positive, Share, Text, Wrong, known
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Share, Text, Wrong, known, read
 from editjudge.judges.protocol import Dimension
 from editjudge.statistics.boards import RankSetting
 
@@ -65,11 +65,8 @@ class LeaderboardSetting(RankSetting):
 
 def read_panel(given: Any, judges: Collection[str]) -> dict[Dimension, str]:
     """Section `arena` of params.yaml: the judge of each dimension of the overall board. ParamsError."""
-    if not isinstance(given, Mapping):
-        raise ParamsError(f"params.yaml: arena must be a mapping from dimensions to judges, not {given!r:.40}")
-    for dimension, judge in given.items():
-        if dimension not in get_args(Dimension):
-            raise ParamsError(f"params.yaml: arena has {dimension!r}; {known(str(dimension), get_args(Dimension))}")
+    panel: dict[Dimension, str] = read("arena", dict[Dimension, Text], given)
+    for dimension, judge in panel.items():
         if judge not in judges:
             raise ParamsError(f"params.yaml: arena.{dimension} is {judge!r}; {known(str(judge), judges)}")
-    return cast(dict[Dimension, str], dict(given))
+    return panel
