@@ -14,10 +14,9 @@ from chat_client import setting as endpoint
 from killing import wait_until
 
 from editjudge.core import images, params, prompts
-from editjudge.engine import resume
 from editjudge.engine.workers import cores
 from editjudge.judges import asking
-from editjudge.judges.measures_judge import compare, compare_many
+from editjudge.judges.measures_judge import compare
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, mirrored
 from editjudge.judges.rubrics import SCALES, pointwise
 from editjudge.judges.styles import STYLES, Style, style
@@ -64,16 +63,10 @@ def setting(model: Path) -> dict:
 def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Question, tmp_path: Path) -> None:
     rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
     with asking.open_judge("judges.m", rule, tmp_path / "c") as judge:
-        [answer] = judge.compare([question])
+        [answer, without] = judge.compare([question, replace(question, key="bare", context=None)])
         assert judge.store.counts() == {"computed": 2, "reused": 0}, "each image once, whatever the order"
     assert (answer.forward.winner, answer.backward.winner, answer.combined.winner) == ("Image A", "Image B", "Image A")
-
-
-def test_without_regions_there_is_no_verdict_and_a_reason(question: Question, tmp_path: Path) -> None:
-    with resume.RecordCache(tmp_path / "c") as store:
-        [verdict], short = compare_many([replace(question, context=None)], store)
-    assert (verdict.winner, short) == (None, 0)
-    assert verdict.reason == "the question says no regions to measure"
+    assert without.forward.reason == "the question says no regions to measure"
 
 
 def test_a_judge_by_measures_without_memory_is_unfinished(
@@ -112,11 +105,6 @@ def test_a_model_is_asked_each_question_once(question: Question, base_dir: Path,
     again, account = ask(setting(base_dir), [question], tmp_path / "c")
     assert (account.asked, account.reused) == (0, 2)
     assert again[0] == first[0]
-
-
-def test_missing_models_are_named(tmp_path: Path) -> None:
-    with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no folder"):
-        asking.open_judges({"j": setting(tmp_path / "none")})
 
 
 def differing(question: Question, count: int) -> list[Question]:
@@ -298,10 +286,12 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     assert [words.index(text) for text in asked] == [0, 0, 1, 1], "the model was asked in these words"
 
 
-@pytest.mark.parametrize("judges", [{}, None, "pvc_judge"])
-def test_without_judges_nothing_can_be_asked(judges: Any) -> None:
-    with pytest.raises(params.ParamsError, match="no judge to ask"):
-        asking.open_judges(judges)
+def test_missing_models_and_judges_are_named(tmp_path: Path) -> None:
+    with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no folder"):
+        asking.open_judges({"j": setting(tmp_path / "none")})
+    for judges in ({}, None, "pvc_judge"):
+        with pytest.raises(params.ParamsError, match="no judge to ask"):
+            asking.open_judges(judges)  # type: ignore[arg-type]
 
 
 def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:

@@ -70,20 +70,14 @@ def test_probability(p_forward, p_backward, margin, winner, p_a):
     assert combined.p_a == pytest.approx(p_a)
 
 
-def test_probability_of_one_order_only_falls_back_to_agreement():
+def test_what_one_order_lacks():
+    """Its probability: agreement decides. Its verdict: no tie, even with a probability. Agreement still reports p_a."""
     assert combine(verdict("Image A", 0.9), verdict("Tie"), "probability").winner == "Tie"
     assert combine(verdict("Image A", 0.9), verdict("Image B"), "probability").winner == "Image A"
-
-
-def test_agreement_still_reports_the_probability():
+    combined = combine(verdict("Image A", 0.9), verdict(None, 0.2, "no image"), "probability")
+    assert (combined.winner, combined.reason) == (None, "backward order: no image")
     combined = combine(verdict("Image A", 0.75), verdict("Image A", 0.75), "agreement")
     assert (combined.winner, combined.p_a) == ("Tie", 0.5)
-
-
-def test_a_missing_order_is_no_tie_even_with_a_probability():
-    combined = combine(verdict("Image A", 0.9), verdict(None, 0.2, "no image"), "probability")
-    assert combined.winner is None
-    assert combined.reason == "backward order: no image"
 
 
 def test_bad_arguments():

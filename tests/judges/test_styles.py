@@ -215,14 +215,6 @@ def test_broken_replies_are_read_right_or_refused(name, winner, reason, seed):
         assert read(broken[:cut])[0] in (winner, None)
 
 
-@pytest.mark.parametrize("name", REASONED)
-def test_a_cut_reply_is_read_only_once_its_decision_stands(name):
-    text = reply(name, "Image A", "Image B lost the handle of the cup.")
-    read = [style(name).read(text[:cut])[0] for cut in range(len(text) + 1)]
-    assert set(read) == {None, "Image A"}
-    assert read.count("Image A") == (1 if name == "reason_first" else read[::-1].index(None))
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -264,8 +264,7 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     if missing:
         winner = None
     elif rule == "probability" and p_a is not None:
-        tied = p_a == 0.5 or abs(p_a - 0.5) < tie_margin
-        winner = "Tie" if tied else "Image A" if p_a > 0.5 else "Image B"
+        winner = ahead(0.0 if abs(p_a - 0.5) < tie_margin else p_a - 0.5)
     reply, usage = f"{forward.reply}\n{backward.reply}", total([forward.usage, backward.usage])
     return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
 

@@ -142,13 +142,13 @@ class UniRL(RewardForm):
 
     def reply(self, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
         """The reward stands first among a result's values: that is what the trainer takes if told nothing else."""
-        results: list[dict[str, Any]] = []
-        errors: list[dict[str, Any]] = []
+        results, errors = list[dict[str, Any]](), list[dict[str, Any]]()
         for asked, each in zip(self.requests, rewards, strict=True):
-            scored = isinstance(each.answer, Score)
-            values = {"reward": each.reward} | dict(each.answer.dimensions) if isinstance(each.answer, Score) else {}
-            results.append(dict.fromkeys(asked.required_rewards, values) if scored else {})
-            errors.append({} if scored else dict.fromkeys(asked.required_rewards, each.reason))
+            wanted, values = asked.required_rewards, {"reward": each.reward}
+            if isinstance(each.answer, Score):
+                values |= each.answer.dimensions
+            results.append({} if each.reason else dict.fromkeys(wanted, values))
+            errors.append(dict.fromkeys(wanted, each.reason) if each.reason else {})
         identities = [{name: (asked.model_extra or {}).get(name) for name in IDENTITY} for asked in self.requests]
         return {"results": results, "errors": errors, "identities": identities, "protocol_version": "1"}
 
