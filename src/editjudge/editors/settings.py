@@ -178,8 +178,8 @@ class ApiSetting:
 class FolderSetting:
     """Edits that were made elsewhere: the images are taken as they are, for pools and arena alike.
 
-    path: a folder of images named by key, a gallery, or a table, see galleries.given. model: its name there, where it
-    has images of several.
+    path: a folder of images named by key, a gallery, or a table, see galleries.pictures. model: its name there, where
+    it has images of several.
     """
 
     kind: Literal["folder"] = "folder"
