@@ -74,7 +74,9 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(
     assert counted(f"annotate_{TASK}") == (12, 0), "code decides, too"
 
 
-def test_what_is_no_resume_state_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_resume_state_is_named_and_what_is_gone_from_work_goes_from_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert publish.read_records() == publish.write_records() == 0
     assert not list(tmp_path.iterdir())
@@ -82,10 +84,6 @@ def test_what_is_no_resume_state_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "published/resume/judge/j.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(UserError, match=r"^published/resume/judge/j.parquet: no resume state: "):
         publish.read_records()
-
-
-def test_what_is_gone_from_work_goes_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     with resume.RecordCache(tmp_path / "work/annotate/t.sqlite") as cache:
         cache.add([("a", {"n": 1}, None), ("b", {"n": 2}, b"an image")])
     assert publish.write_records() == 1

@@ -22,12 +22,8 @@ if __name__ == "__main__":
 """
 
 
-def after_import(tmp_path: Path, **given: str) -> dict:
+def after_import(tmp_path: Path, script: str = CHECK, **given: str) -> dict:
     """What a fresh process sees once it has imported the stages, without the settings of this one but for `given`."""
-    return said_by(tmp_path, CHECK, given)
-
-
-def said_by(tmp_path: Path, script: str, given: dict[str, str]) -> dict:
     file = tmp_path / "check.py"
     file.write_text(script)
     names = {portable.SWITCH, *portable.SETTINGS, *portable.AVX512, *portable.LIGHT}
@@ -61,7 +57,7 @@ print(json.dumps({"modules": len(found), "changed": [[a, b] for a, b in zip(firs
 
 
 def test_importing_the_library_changes_nothing(tmp_path: Path) -> None:
-    seen = said_by(tmp_path, LIBRARY, {"OMP_NUM_THREADS": "2"})
+    seen = after_import(tmp_path, LIBRARY, OMP_NUM_THREADS="2")
     assert seen["changed"] == []
     assert seen["modules"] > 150
 
@@ -73,13 +69,10 @@ def test_the_stages_set_them_before_the_libraries_load(tmp_path: Path) -> None:
     assert seen["child"] == "Haswell"
 
 
-def test_one_variable_switches_them_off(tmp_path: Path) -> None:
+def test_one_variable_switches_them_off_and_what_is_set_already_stays(tmp_path: Path) -> None:
     seen = after_import(tmp_path, EDITJUDGE_PORTABLE="0")
     assert not portable.SETTINGS.keys() & seen["found"].keys()
     assert seen["child"] is None
-
-
-def test_what_is_set_already_stays(tmp_path: Path) -> None:
     assert after_import(tmp_path, OMP_NUM_THREADS="4")["found"]["OMP_NUM_THREADS"] == "4"
 
 
