@@ -94,15 +94,18 @@ def in_rounds(
     which occur. ask: the outcomes of prompts and pairs, +1 where the pair's first model wins, -1 where its second does,
     0 for a tie, None for no verdict; such a question is spent. The first round takes all pairs alike. No question is
     asked twice."""
-    open_, load = possible.copy(), np.zeros((len(possible), int(pairs.max()) + 1), int)
+    k = int(pairs.max()) + 1
+    open_, load, names = possible.copy(), np.zeros((len(possible), k), int), [str(n) for n in range(k)]
+    fitted = ratings.Fit(np.zeros(k), np.zeros(1), np.eye(k + 1), True, "balanced", "davidson")  # equal, far from sure
     answers = MatchAnswers(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
     for size in np.diff(np.linspace(0, min(budget, possible.sum()), min(rounds, budget) + 1).astype(int)):
         if size:
-            fitted = fit(answers, pairs, load.shape)
             prompt, pair = place(allocate(fitted, pairs, open_.sum(axis=0), int(size)), pairs, open_, load, rng)
             outcome = np.array([np.nan if one is None else one for one in ask(prompt, pair)], float)
             parts = zip((answers.prompt, answers.pair, answers.outcome), (prompt, pair, outcome), strict=True)
             answers = MatchAnswers(*(np.concatenate(part) for part in parts))
+            if np.isfinite(answers.outcome).any():  # the prior is what keeps a few answers from deciding
+                fitted = ratings.fit(to_matches(answers, pairs, names), ratings.PRIORS["published"])
     return answers
 
 
@@ -113,14 +116,6 @@ def to_matches(answers: MatchAnswers, pairs: np.ndarray, names: Sequence[str]) -
     outcome = answers.outcome[scored].astype(np.int8)
     zeros = np.zeros(len(outcome), int)
     return ratings.Matches(answers.prompt[scored], zeros, first, second, outcome, tuple(names), ("all",))
-
-
-def fit(answers: MatchAnswers, pairs: np.ndarray, shape: tuple[int, ...]) -> ratings.Fit:
-    """Ratings of the answers so far, (prompts, models) being `shape`; equal ones, far from sure, before any."""
-    matches = to_matches(answers, pairs, [str(k) for k in range(shape[1])])
-    if len(matches.outcome):
-        return ratings.fit(matches, ratings.PRIORS["published"])  # it is what keeps a few answers from deciding
-    return ratings.Fit(np.zeros(shape[1]), np.zeros(1), np.eye(shape[1] + 1), True, "balanced", "davidson")
 
 
 def width(matches: ratings.Matches) -> float:

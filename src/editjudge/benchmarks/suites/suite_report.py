@@ -80,9 +80,11 @@ def _of_type(rated: Sequence[Rated], kind: str) -> list[Rated]:
 
 
 def _figure(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -> dict[str, Any]:
-    """A figure over the runs, with its spread, its interval and how many cases have it."""
+    """A figure's mean over the runs, their spread (the standard deviation, n - 1; None for one run), its interval, and
+    how many cases have it."""
     runs = sorted({row["run"] for row, _ in rated})
     per_run = [_in_run(suite, name, [each for each in rated if each[0]["run"] == run], over_types) for run in runs]
+    known = [value for value in per_run if value is not None]
     values: dict[str, list[float]] = {}
     about: dict[str, Row] = {}
     for row, figures in rated:
@@ -95,7 +97,8 @@ def _figure(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
         types = [about[key]["type"] if over_types else "" for key in keys]
         photos = [about[key]["origin"] or key for key in keys]
         ends = interval([fmean(values[key]) for key in keys], types, photos, suite.span).ends()
-    return {"figure": name, **over_runs(per_run), **ends, "cases": len(keys)}
+    spread = stdev(known) if len(known) > 1 else None
+    return {"figure": name, "mean": _mean(known), "spread": spread, **ends, "cases": len(keys)}
 
 
 def _in_run(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -> float | None:
@@ -111,12 +114,6 @@ def _in_run(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
 def _mean(values: Sequence[float]) -> float | None:
     """As the public scripts take it: the sum in order, by their number."""
     return sum(values) / len(values) if values else None
-
-
-def over_runs(values: Sequence[float | None]) -> dict[str, float | None]:
-    """The mean of a figure over the runs and their spread: the standard deviation (n - 1), None for one run."""
-    known = [value for value in values if value is not None]
-    return {"mean": _mean(known), "spread": stdev(known) if len(known) > 1 else None}
 
 
 def interval(
