@@ -1,6 +1,9 @@
 """Davidson's model against published answers, finite differences, scipy's minimiser and known abilities."""
 
+import csv
 import dataclasses
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -344,3 +347,69 @@ def test_misuse_is_refused():
     single = leaderboard(from_rows([(0, "a", "b", 1), (0, "a", "b", -1)], "ab"))
     assert single.models[0]["low"] is None
     assert "one prompt" in single.warnings[0]
+
+
+HAN = "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han"
+
+
+CYD = "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan"
+
+
+HANS = [0.69564153, 0.41253614, -1.10817768], [0.9110, 0.7676, 1.0499], 1e-3
+
+
+CYDS = [0.59239992, 0.03250119, -0.24307179, -0.38182932], [0.9906, 0.6990, 0.9443, 0.7124], 2e-3
+
+
+@pytest.mark.parametrize(("contests", "estimates", "errors", "tolerance"), [(HAN, *HANS), (CYD, *CYDS)])
+def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, estimates, errors, tolerance):
+    """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
+
+    Its README prints the estimates, centred and best first, and their standard errors. They are those where its EM
+    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's.
+    """
+    rows = [(p, c[:3], c[4:], int(c[3] == ">")) for p, c in enumerate(contests.split())]
+    names = ("Han", "Gal", "Fin") if "Han" in contests else ("Cyd", "Amy", "Ben", "Dan")
+    fitted = fit(from_rows(rows, names), alpha=0, ties="halves")
+    assert fitted.abilities == pytest.approx(estimates, abs=tolerance)
+    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=tolerance)
+
+
+def test_golden_scores_of_evalica_on_real_matches():
+    """llmfao.csv (8,931 matches of 59 models, 3,471 ties) with evalica's own scores: github.com/dustalov/evalica.
+
+    Its `newman` is Davidson's model without a penalty (M. E. J. Newman, JMLR 24, 2023), `bradley_terry` has ties as
+    halves, `counting` and `average_win_rate` are sums and means of the table of wins.
+    """
+    folder = Path(os.environ.get("EDITJUDGE_SHARED", "")) / "data/matches"
+    if "EDITJUDGE_SHARED" not in os.environ or not (folder / "llmfao.csv").is_file():
+        pytest.skip("EDITJUDGE_SHARED names no folder with data/matches/llmfao.csv and llmfao-golden.csv of evalica")
+    with (folder / "llmfao.csv").open(encoding="utf-8") as file:
+        votes = list(csv.DictReader(file))
+    with (folder / "llmfao-golden.csv").open(encoding="utf-8") as file:
+        golden = {(row["algorithm"], row["item"]): float(row["score"]) for row in csv.DictReader(file)}
+    models = sorted({row[side] for row in votes for side in ("left", "right")})
+    outcome = {"left": 1, "right": -1, "tie": 0}
+    matches = from_rows([(p, v["left"], v["right"], outcome[v["winner"]]) for p, v in enumerate(votes)], models)
+    rates, _ = win_rates(matches)
+    assert np.nanmean(rates, axis=1) == pytest.approx([golden["average_win_rate", name] for name in models])
+    met = count(matches, "by_matches")
+    points = np.zeros(len(models))
+    for (i, j), total in zip(met.pairs, met.total[0], strict=True):
+        points[i] += total * rates[i, j]
+        points[j] += total * rates[j, i]
+    assert points == pytest.approx([golden["counting", name] for name in models])
+    for algorithm, ties in (("newman", "davidson"), ("bradley_terry", "halves")):
+        scores = np.log([golden[algorithm, name] for name in models])
+        assert fit(matches, alpha=0, ties=ties).abilities == pytest.approx(scores - scores.mean(), abs=1e-5)
+
+
+def test_leaderboard_does_not_depend_on_names_and_order():
+    matches, _ = simulate(6, share=0.5)
+    boards = [leaderboard(each, replicates=500).models for each in (matches, renamed(matches, [3, 1, 4, 0, 2]))]
+    for row, other in zip(*boards, strict=True):
+        assert other.pop("model") == row.pop("model")
+        ranks = [(each.pop("rank_low"), each.pop("rank_high")) for each in (row, other)]
+        assert np.abs(np.subtract(*ranks)).max() <= 1, "replicates are drawn in the order of the names"
+        assert other.pop("p_best") == pytest.approx(row.pop("p_best"), abs=0.03)
+        assert other == pytest.approx(row, abs=1e-4)

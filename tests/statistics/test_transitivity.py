@@ -62,3 +62,13 @@ def test_a_missing_answer_leaves_its_triples_unscored():
 def test_a_pair_that_was_compared_already_is_named():
     with pytest.raises(ValueError, match="row 1: 'b' and 'a' of 'p' were compared already"):
         transitivity(["p", "p"], ["a", "b"], ["b", "a"], [A, A])
+
+
+@given(st.lists(st.sampled_from([A, B, TIE, None]), min_size=10, max_size=10))
+def test_exchanging_sides_and_renaming_change_nothing(answers):
+    groups, firsts, seconds, _ = rows(answers)
+    other = [{A: B, B: A}.get(answer, answer) for answer in answers]
+    renamed = {name: f"x{NAMES.index(name) * 3 % 5}" for name in NAMES}
+    assert transitivity(groups, [renamed[b] for b in seconds], [renamed[a] for a in firsts], other) == transitivity(
+        groups, firsts, seconds, answers
+    )
