@@ -158,6 +158,7 @@ class ServedSetting(LocalSetting, HttpSetting):
     """A model that is served as long as it is asked. Its own processor bounds the pixels."""
 
     backend: Literal["served"] = "served"
+    reply_tries: Tries = 3  # HttpSetting's: the other base's would stand before it
     max_pixels: Count = 0
 
 
