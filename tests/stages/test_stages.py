@@ -234,7 +234,7 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     assert board["win_rates"]["rates"][0] == [None, 11.5 / 12, 1.0]
     circles = board["transitivity"]
     assert (circles["triples"], circles["circular"], circles["unscored"]) == (12, 0, 0)
-    assert json.dumps(leaderboard.summary({("measures", "visual_consistency"): board}))
+    assert json.dumps(board)
 
 
 def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored() -> None:
@@ -242,7 +242,7 @@ def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored(
     nothing = leaderboard.rank(pd.DataFrame(rows[1:]), SETTING)
     assert (nothing["models"], nothing["matches"], nothing["unscored"]) == ([], 1, 1)
     assert nothing["reason"] == "no scored matches among 1"
-    assert json.dumps(leaderboard.summary({("broken", "visual_consistency"): nothing}))
+    assert json.dumps(nothing)
     board = leaderboard.rank(pd.DataFrame(rows), SETTING)
     shown = [(row["model"], row["low"], row["rank_low"]) for row in board["models"]]
     assert shown == [("best", None, None), ("worst", None, None)]
@@ -278,7 +278,8 @@ def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
     difference = {"difference": -0.2, "low": -0.3, "high": -0.1}
     between = [{"pairs": [{"first": "base", "second": "j", "difference": difference}]}]
     rows = [match(f"p{n}", "best", "middle", "Tie" if n == 3 else "Image A") for n in range(12)]
-    board = leaderboard.summary({("j", "visual_consistency"): leaderboard.rank(pd.DataFrame(rows), SETTING)})
+    own = {"judge": "j", "dimension": "visual_consistency"} | leaderboard.rank(pd.DataFrame(rows), SETTING)
+    board = {"judges": [own], "overall": None}
     report = {"probe": {"judges": judges, "between_judges": between}}
     found = summary.summarised(report, board, {"gain": difference}, ("j", "base"))
     assert found["accuracy"]["probe"]["j"] == {"value": 0.75, "low": 0.5, "high": 0.9}

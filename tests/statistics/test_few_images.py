@@ -24,31 +24,29 @@ GALLERY = {"whole": model(4), "most": model(3), "half": model(2), "one": model(1
 
 
 def test_it_is_listed_and_kept(capfd: pytest.CaptureFixture) -> None:
-    models = compare_models.presence(PROMPTS, GALLERY, PLAN)
+    models, taking_part = compare_models.presence(PROMPTS, GALLERY, PLAN)
     assert [(row["model"], row["images"], row["few_images"], row["left_out"]) for row in models] == [
         ("half", 2, False, False),
         ("most", 3, False, False),
         ("one", 1, True, False),
         ("whole", 4, False, False),
     ]
-    assert compare_models.taking_part(GALLERY, models) == GALLERY
+    assert taking_part == GALLERY
     assert compare_models.report([], 0, 0, models, {})["models"] == models
     assert "one has images of 1 of 4 prompts; it is kept all the same" in capfd.readouterr().err
 
 
 def test_it_is_left_out_where_params_say_so() -> None:
     plan = replace(PLAN, few_images="leave_out", least_share=0.75)
-    models = compare_models.presence(PROMPTS, GALLERY, plan)
+    models, taking_part = compare_models.presence(PROMPTS, GALLERY, plan)
     assert {row["model"] for row in models if row["left_out"]} == {"half", "one"}
-    taking_part = compare_models.taking_part(GALLERY, models)
     assert list(taking_part) == ["whole", "most"]
     assert compare_models.pairs_of(PROMPTS, taking_part)[1] == 1
 
 
 def test_an_arena_of_one_model_is_refused() -> None:
-    models = compare_models.presence(PROMPTS, GALLERY, replace(PLAN, few_images="leave_out", least_share=1.0))
     with pytest.raises(ParamsError, match="fewer than two models"):
-        compare_models.taking_part(GALLERY, models)
+        compare_models.presence(PROMPTS, GALLERY, replace(PLAN, few_images="leave_out", least_share=1.0))
 
 
 def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

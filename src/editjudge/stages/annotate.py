@@ -42,7 +42,10 @@ def annotate(
     by_prompt: dict[str, Rows] = {p["key"]: [] for p in prompts}
     for row in sorted(candidates, key=lambda row: row["model"]):
         by_prompt[row["key"]].append(row)
-    where = own_boxes(prompts, candidates) if grounded is None else grounded
+    if (where := grounded) is None:  # the record's own boxes hold for the source and for each edit of it
+        found = {p["key"]: of_rows(p["regions"]) for p in prompts}
+        own = {key: Grounded(boxes, boxes, masks=masks) for key, (boxes, masks) in found.items()}
+        where = {(row["key"], row["model"]): own[row["key"]] for row in candidates}
     asked, measured = list[batch.Original](), list[tuple[str, str]]()
     for p in prompts:
         done = [row for row in by_prompt[p["key"]] if row["status"] == "done"]
@@ -52,7 +55,7 @@ def annotate(
         asked.append(batch.Original(p["image"], first.source, recipe, edits, first.masks))
         measured += [(row["key"], row["model"]) for row, _ in usable]
     taken = batch.measure_all(asked, setting or SlotSetting(), cache, f"annotations of {recipe.task}")
-    found = dict(zip(measured, chain.from_iterable(taken), strict=True))
+    metas = dict(zip(measured, chain.from_iterable(taken), strict=True))
     annotations = []
     for p in prompts:
         source = sha256(p["image"])
@@ -61,7 +64,7 @@ def annotate(
             if row["status"] != "done":
                 meta = batch.failed(f"candidate: {row['reason']}")
             else:
-                meta = found[name] if name in found else batch.failed(f"regions: {where[name].reason}")
+                meta = metas[name] if name in metas else batch.failed(f"regions: {where[name].reason}")
             known = {field: row[field] for field in ("key", "task", "model", "damage")}
             annotations.append(known | meta | {"source_sha256": source, "edit_sha256": sha256(row["image"])})
     return annotations
@@ -70,13 +73,6 @@ def annotate(
 def sha256(image: records.Image | None) -> str | None:
     """A file's SHA-256 (hex), by which training knows the images that were measured; None where there is no file."""
     return None if image is None else hashlib.sha256(bytes(image)).hexdigest()
-
-
-def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded]:
-    """The record's own boxes for every candidate: they hold for the source and for each edit of it."""
-    found = {p["key"]: of_rows(p["regions"]) for p in prompts}
-    where = {key: Grounded(boxes, boxes, masks=masks) for key, (boxes, masks) in found.items()}
-    return {(row["key"], row["model"]): where[row["key"]] for row in candidates}
 
 
 def counts(

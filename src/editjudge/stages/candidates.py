@@ -152,9 +152,10 @@ def edit_all(
                 turns.update({} if turn is None else {turn: candidate})
             for prompt in group if group is not prompts else ():
                 if prompt.turn is not None and prompt.turn not in turns:
-                    lost = last.meta if (last := before(prompt)) else NO_TURN
-                    meta = {"kind": lost["kind"], "reason": f"the turn before: {lost['reason']}"}
-                    meta |= {"status": "failed", "damage": None}
+                    no_turn = {"kind": "no_edit", "reason": "the suite has no such case"}
+                    lost = last.meta if (last := before(prompt)) else no_turn
+                    meta = {"status": "failed", "damage": None}
+                    meta |= {"kind": lost["kind"], "reason": f"the turn before: {lost['reason']}"}
                     row = prompt.row
                     turns[prompt.turn] = Candidate(row["key"], row["task"], prompt.use, "", meta, prompt.suite)
                     candidates.append(turns[prompt.turn])
@@ -164,9 +165,6 @@ def edit_all(
     if first := next(asked, None):
         figures = making.make(model, setting, chain([first], asked), len(missing) + sum(map(len, later)), keep)
     return candidates, figures
-
-
-NO_TURN = {"kind": "no_edit", "reason": "the suite has no such case"}
 
 
 def name_of(prompt: EditPrompt, model: str, setting: Making, code: str) -> str:
@@ -187,31 +185,29 @@ def take_all(prompts: Iterable[EditPrompt], given: Given) -> list[Candidate]:
 
     An image is named by the prompt's key, or by the key that the prompt has in the user's own table, if no other prompt
     has that one. What is missing or cannot be decoded has failed with its reason."""
-    found = [_taken(prompt, given) for prompt in prompts]
+    found = []
+    for prompt in prompts:
+        key, task = prompt.row["key"], prompt.row["task"]
+        own = key.removeprefix(f"{task}.").partition(".")[2] if key.startswith(f"{task}.") else ""
+        name = own if own and given(key) == pictures.NO_IMAGE != given(own) else key
+        row = pictures.candidate(key, task, "", given(name))
+        meta: dict[str, Any] = {field: row[field] for field in ("status", "reason", "damage")} | {"kind": None}
+        if meta["status"] == "failed":
+            meta["kind"] = "missing" if meta["reason"] == pictures.NO_IMAGE else "unusable"
+        else:
+            try:
+                shown = images.decode(prompt.row["image"]), images.decode(row["image"])
+                meta["aspect_change"] = pictures.aspect_change(*shown)
+            except images.ImageError as error:
+                meta |= {"status": "failed", "kind": "bad_source", "reason": f"source: {error}"}
+        found.append(Candidate(key, task, prompt.use, name, meta, prompt.suite))
     asked = Counter(c.name for c in found if c.name != c.key)
-    for n, c in enumerate(found):
+    for c in found:
         if c.name != c.key and asked[c.name] > 1 and c.done:
             reason = f"{asked[c.name]} prompts have the own key {c.name}: name their images by the whole key, {c.key}"
-            meta = {"status": "failed", "kind": "ambiguous", "reason": reason, "damage": None}
-            found[n] = replace(c, meta=meta)
+            c.meta.clear()
+            c.meta.update(status="failed", kind="ambiguous", reason=reason, damage=None)
     return found
-
-
-def _taken(prompt: EditPrompt, given: Given) -> Candidate:
-    key, task = prompt.row["key"], prompt.row["task"]
-    own = key.removeprefix(f"{task}.").partition(".")[2] if key.startswith(f"{task}.") else ""
-    name = own if own and given(key) == pictures.NO_IMAGE != given(own) else key
-    row = pictures.candidate(key, task, "", given(name))
-    meta: dict[str, Any] = {field: row[field] for field in ("status", "reason", "damage")} | {"kind": None}
-    if meta["status"] == "failed":
-        meta["kind"] = "missing" if meta["reason"] == pictures.NO_IMAGE else "unusable"
-    else:
-        try:
-            shown = images.decode(prompt.row["image"]), images.decode(row["image"])
-            meta["aspect_change"] = pictures.aspect_change(*shown)
-        except images.ImageError as error:
-            meta |= {"status": "failed", "kind": "bad_source", "reason": f"source: {error}"}
-    return Candidate(key, task, prompt.use, name, meta, prompt.suite)
 
 
 def rows(candidates: Iterable[Candidate], model: str, image_of: Callable[[str], Any]) -> Iterator[records.Row]:
@@ -245,13 +241,6 @@ def gap(candidates: Sequence[Candidate], model: str) -> unfinished.Gap:
     return unfinished.Gap(f"edits of {model}", missing, len(candidates), f"editors.{model}.budget")
 
 
-def lacking(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Of a user's own images, those that are missing or unusable, by name; of a suite only if there are any of it."""
-    there = {c.suite for c in candidates if c.done} | {None}
-    failed = (c for c in candidates if not c.done and c.suite in there)
-    return [{"key": c.key, "kind": c.meta["kind"], "reason": c.meta["reason"]} for c in failed]
-
-
 def write(
     candidates: Sequence[Candidate],
     model: str,
@@ -283,8 +272,10 @@ def run(model: str) -> None:
     if isinstance(setting, FolderSetting):
         given = Given(Path(setting.path), setting.model or model)
         made = take_all(Prompts(tasks, suites, every=True), given)
-        told = write(made, model, tasks, given, suites) | {"lacking": lacking(made)}
-        records.write_details(report, told)
+        there = {c.suite for c in made if c.done} | {None}  # of a suite only if there are any of it
+        failed = (c for c in made if not c.done and c.suite in there)
+        lacking = [{"key": c.key, "kind": c.meta["kind"], "reason": c.meta["reason"]} for c in failed]
+        records.write_details(report, write(made, model, tasks, given, suites) | {"lacking": lacking})
         return
     prompts = Prompts(tasks, suites)
     with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:

@@ -8,11 +8,9 @@ from pathlib import Path
 from editjudge.core import code, records
 from editjudge.core.main import stage
 
-FOLDER = Path(__file__).parent
-
 
 def stages() -> list[str]:
-    return sorted(file.stem for file in FOLDER.glob("[!_]*.py") if file.stem != Path(__file__).stem)
+    return sorted(file.stem for file in Path(__file__).parent.glob("[!_]*.py") if file.name != Path(__file__).name)
 
 
 def run() -> None:

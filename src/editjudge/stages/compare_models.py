@@ -36,28 +36,24 @@ Gallery = Mapping[str, Mapping[str, records.Row]]
 Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
 
 
-def presence(prompts: Rows, gallery: Gallery, plan: ArenaPlan) -> Rows:
-    """Of each model: how many of the prompts it has an image for, if these are few, and if it is left out for it."""
-    models = []
+def presence(prompts: Rows, gallery: Gallery, plan: ArenaPlan) -> tuple[Rows, Gallery]:
+    """Of each model: how many of the prompts it has an image for, if these are few, and if it is left out for it; and
+    the models that are not. Raises ParamsError where no two of them are there to be compared."""
+    models, there = [], dict(gallery)
     for model in sorted(gallery):
         images = sum(gallery[model][p["key"]]["status"] == "done" for p in prompts)
         few = images < plan.least_share * len(prompts)
         left_out = few and plan.few_images == "leave_out"
         models.append({"model": model, "images": images, "few_images": few, "left_out": left_out})
+        if left_out:
+            del there[model]
         if few:
             told = f"{images} of {len(prompts)} prompts; it is {'left out' if left_out else 'kept all the same'}"
             print(f"compare_models: {model} has images of {told}", file=sys.stderr)
-    return models
-
-
-def taking_part(gallery: Gallery, models: Rows) -> Gallery:
-    """The models that are not left out. Raises ParamsError where no two of them are there to be compared."""
-    left_out = {row["model"] for row in models if row["left_out"]}
-    if len(gallery) - len(left_out) < 2 <= len(gallery):
-        raise params.ParamsError(
-            "params.yaml: compare_models.few_images: fewer than two models have images of least_share of the prompts"
-        )
-    return {model: rows for model, rows in gallery.items() if model not in left_out}
+    if len(there) < 2 <= len(gallery):
+        lacking = "fewer than two models have images of least_share of the prompts"
+        raise params.ParamsError(f"params.yaml: compare_models.few_images: {lacking}")
+    return models, there
 
 
 def pairs_of(prompts: Rows, gallery: Gallery) -> tuple[list[Pair], int]:
@@ -92,15 +88,6 @@ def ask_within(
     choosing.in_rounds(possible, numbers, plan["budget"], plan["rounds"], outcomes, rng)
     asked = sorted(answers)
     return [pairs[n] for n in asked], [answers[n] for n in asked]
-
-
-def interval_width(rows: Rows) -> float | None:
-    """Mean width of the models' 95 % intervals in rating points; None where `ratings.leaderboard` gives none."""
-    scored = [row for row in rows if row["winner"] is not None]
-    found = numbered(pd.DataFrame(scored)) if scored else None
-    if found is None or found.n_clusters < 2 or ratings.separated(found):
-        return None
-    return round(choosing.width(found), 2) or None
 
 
 def match_key(prompt: str, a: str, b: str) -> str:
@@ -144,13 +131,16 @@ def to_matches(
 def report(
     matches: Rows, possible: int, without_image: int, models: Rows, accounts: Mapping[str, Account]
 ) -> dict[str, Any]:
-    """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
-    cost, and each model's `presence`."""
+    """metrics/compare_models.json: how many of the questions each judge was asked, how wide the models' 95 %
+    intervals are in the mean (rating points), what it cost, and each model's `presence`."""
     asked: dict[str, dict[str, int]] = {}
     widths: dict[str, dict[str, float | None]] = {}
     for (judge, about), its in records.grouped(matches, "judge", "dimension").items():
         asked.setdefault(judge, {})[about] = len(its)
-        widths.setdefault(judge, {})[about] = interval_width(its)
+        scored = [row for row in its if row["winner"] is not None]
+        found = numbered(pd.DataFrame(scored)) if scored else None
+        none = found is None or found.n_clusters < 2 or ratings.separated(found)  # `ratings.leaderboard` gives none
+        widths.setdefault(judge, {})[about] = None if found is None or none else round(choosing.width(found), 2) or None
     return {
         "records": len(matches),
         "failed": sum(match["winner"] is None for match in matches),
@@ -208,12 +198,11 @@ def run() -> None:
     models = [*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)]
     files = {model: records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates", "image") for model in models}
     every = {model: {row["key"]: row for row in rows} for model, rows in files.items()}
-    there = presence(prompts, every, plan)
-    gallery = taking_part(every, there)
+    presences, gallery = presence(prompts, every, plan)
     pairs, without_image = pairs_of(prompts, gallery)
     matches = ask_judges(values, plan, pairs, gallery, opened, dimensions)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    told = report(matches, len(pairs), without_image, there, accounts)
+    told = report(matches, len(pairs), without_image, presences, accounts)
     records.write_details(Path("metrics/compare_models.json"), told)
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
     gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]

@@ -27,33 +27,21 @@ def choose(
     """The pool's rows in order of choice, on to AHEAD times `sample_num`, those kept first. ParamsError, FileError."""
     if setting.quotas and sources is None:
         raise params.ParamsError("filter.quotas needs the column source, which the raw pairs do not have")
-    wanted, selected = AHEAD * setting.sample_num, already_selected(setting, task)
+    selected = None  # the vectors (m, d) to keep away from
+    if setting.already_selected:
+        try:
+            selected = open_vectors(Path(setting.already_selected.replace("{task}", task)))
+        except ValueError as error:
+            raise params.ParamsError(f"filter.already_selected: {error}") from error
+        if selected.ndim != 2:
+            shape = selected.shape
+            raise params.ParamsError(f"filter.already_selected must hold vectors (m, d), not an array of {shape}")
+    wanted, quotas = AHEAD * setting.sample_num, dict(setting.quotas)
+    how: dict[str, Any] = {"start": setting.start, "seed": setting.seed, "what": f"choosing of {task}"}
     try:
-        return k_center_greedy(
-            embeddings,
-            wanted,
-            start=setting.start,
-            seed=setting.seed,
-            already_selected=selected,
-            sources=sources,
-            quotas=dict(setting.quotas),
-            what=f"choosing of {task}",
-        )
+        return k_center_greedy(embeddings, wanted, already_selected=selected, sources=sources, quotas=quotas, **how)
     except ValueError as error:
         raise FileError(f"data/embeddings/{task}.npy: {error}") from error
-
-
-def already_selected(setting: FilterSetting, task: str) -> np.ndarray | None:
-    """The vectors (m, d) to keep away from, where a file of them is given. Raises ParamsError."""
-    if not setting.already_selected:
-        return None
-    try:
-        found = open_vectors(Path(setting.already_selected.replace("{task}", task)))
-    except ValueError as error:
-        raise params.ParamsError(f"filter.already_selected: {error}") from error
-    if found.ndim != 2:
-        raise params.ParamsError(f"filter.already_selected must hold vectors (m, d), not an array of {found.shape}")
-    return found
 
 
 def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
@@ -65,25 +53,6 @@ def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]
     return rows
 
 
-def sources_of(path: Path, rows: int) -> list[str | None] | None:
-    """Where each raw pair comes from; None where no pair says it. ContractError: another file, or count of rows."""
-    next(records.iterate(path, "raw_pairs"), None)
-    file = pq.ParquetFile(path)
-    if file.metadata.num_rows != rows:
-        raise records.ContractError(f"{path} has {file.metadata.num_rows} rows, its embeddings {rows}")
-    if "source" not in file.schema_arrow.names:
-        return None
-    sources = file.read(columns=["source"])["source"].to_pylist()
-    return sources if any(sources) else None
-
-
-def picked(path: Path, indices: np.ndarray) -> list[records.Row]:
-    """The raw pairs of these rows, in this order; the others are read past, a row group at a time."""
-    wanted = set(indices.tolist())
-    found = {n: row for n, row in enumerate(records.iterate(path, "raw_pairs")) if n in wanted}
-    return [found[index] for index in indices.tolist()]
-
-
 def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[records.Row]]:
     """Writes the task's pool, and gives its metrics and its `curve`. Raises ValueError.
 
@@ -92,7 +61,12 @@ def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[record
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:
         raise FileError(f"data/embeddings/{task}.npy: a matrix (N, d) is expected, not of shape {embeddings.shape}")
-    order = choose(embeddings, sources_of(pairs, len(embeddings)), setting, task)
+    next(records.iterate(pairs, "raw_pairs"), None)  # ContractError for another file
+    file = pq.ParquetFile(pairs)
+    if (count := file.metadata.num_rows) != len(embeddings):
+        raise records.ContractError(f"{pairs} has {count} rows, its embeddings {len(embeddings)}")
+    sources = file.read(columns=["source"])["source"].to_pylist() if "source" in file.schema_arrow.names else []
+    order = choose(embeddings, sources if any(sources) else None, setting, task)
     kept = order[: setting.sample_num]
     if len(kept) < setting.sample_num:
         less = "under filter.quotas" if setting.quotas else "in all"
@@ -100,7 +74,9 @@ def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[record
     rng = np.random.default_rng([setting.seed, 1])
     chosen = coverage(embeddings, order)
     by_chance = random_coverage(embeddings, len(order), setting.random_draws, rng, what=f"chance choices of {task}")
-    records.write(Path(f"data/pools/{task}.parquet"), picked(pairs, kept), "pools")
+    wanted = set(kept.tolist())  # the others are read past, a row group at a time
+    found = {n: row for n, row in enumerate(records.iterate(pairs, "raw_pairs")) if n in wanted}
+    records.write(Path(f"data/pools/{task}.parquet"), [found[index] for index in kept.tolist()], "pools")
     pool, lacking, last = len(embeddings), setting.sample_num - len(kept), len(kept) - 1
     metrics: dict[str, Any] = {"pool": pool, "records": len(kept), "lacking": lacking}
     for role, covered in (("", chosen), ("random_", by_chance)):

@@ -20,63 +20,46 @@ from editjudge.stages.graph.arena import ArenaSetting
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
 REFUSED = ("file", "row", "reason")
 # The published names of the fields, and names that the same fields have elsewhere.
-FIELDS = (
-    ("key",),
-    ("task", "task_type"),
-    ("instruction", "prompt"),
-    ("source_image", "input_image", "image"),
-)
+FIELDS = (("key",), ("task", "task_type"), ("instruction", "prompt"), ("source_image", "input_image", "image"))
 
 
-def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
-    """The probe set's prompts of every task that it has."""
-    side = section(values, "raw_pairs", RawPairs).image_side
-    for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
-        for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
-            yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
-
-
-def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
-    """The published prompts in order; of a row that is none, REFUSED's columns. TableError: no such file, field.
-
-    Rows of one's own may say regions, see `core.masks`."""
+def prompts_of(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
+    """The published prompts in order, else the probe set's of every task that it has; of a row that is none, REFUSED's
+    columns. TableError: no such file, field. Rows of one's own may say regions, see `core.masks`."""
+    if not (setting.path or setting.hub):
+        side = section(values, "raw_pairs", RawPairs).image_side
+        for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
+            for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
+                yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
+        return
     seen: set[str] = set()
     for record in reading.read(setting):
         try:
-            yield _prompt(record, seen)
+            given = (next((name for name in names if name in record.values), names[0]) for names in FIELDS)
+            key_field, task, instruction, image = given
+            key = record.identifier(key_field)
+            if not FILE_NAME.fullmatch(key):
+                raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
+            if key in seen:
+                raise RowError(f"key {key} stands already in an earlier row")
+            [data] = record.pictures(record[image])
+            height, width = images.decode(data).shape[:2]
+            own = masks.read_own(masks.own_cells(record.get), record.file_bytes, height, width)
+            row: records.Row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
+            seen.add(key)
+            row |= {"source_image": {"bytes": data, "path": None}, "origin": f"{record.file}: row {record.number}"}
+            row |= {"regions": list(own) or None, "edit": None}
         except (RowError, images.ImageError) as error:
-            yield dict(zip(REFUSED, (str(record.file), record.number, str(error)), strict=True))
-
-
-def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
-    """Raises RowError and ImageError for a row that is no prompt, and TableError where a field is missing."""
-    given = (next((name for name in names if name in record.values), names[0]) for names in FIELDS)
-    key_field, task, instruction, image = given
-    key = record.identifier(key_field)
-    if not FILE_NAME.fullmatch(key):
-        raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
-    if key in seen:
-        raise RowError(f"key {key} stands already in an earlier row")
-    [data] = record.pictures(record[image])
-    height, width = images.decode(data).shape[:2]
-    own = masks.read_own(masks.own_cells(record.get), record.file_bytes, height, width)
-    row: records.Row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
-    seen.add(key)
-    row |= {"source_image": {"bytes": data, "path": None}, "origin": f"{record.file}: row {record.number}"}
-    return row | {"regions": list(own) or None, "edit": None}
+            row = dict(zip(REFUSED, (str(record.file), record.number, str(error)), strict=True))
+        yield row
 
 
 def run() -> None:
     values = params.load()
     setting = section(values, "gedit_bench", ArenaSetting)
-    rows = published_prompts(setting) if setting.path or setting.hub else probe_prompts(values, setting)
-    out, bad_rows, nothing = (
-        Path("data/gedit_bench.parquet"),
-        Path("data/refused/gedit_bench.csv"),
-        "no row can be used as a prompt",
-    )
-    with records.sifted(out, "gedit_bench", bad_rows, REFUSED, nothing) as (prompts, bad):
-        shown = progress.bar(None, "prompts of the arena", "prompt", rows)
+    out, bad_rows = Path("data/gedit_bench.parquet"), Path("data/refused/gedit_bench.csv")
+    with records.sifted(out, "gedit_bench", bad_rows, REFUSED, "no row can be used as a prompt") as (prompts, bad):
+        shown = progress.bar(None, "prompts of the arena", "prompt", prompts_of(values, setting))
         report = records.sort_out(shown, prompts, bad, "task", "prompts")
         records.write_details(Path("metrics/gedit_bench.json"), report)
 

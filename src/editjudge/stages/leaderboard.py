@@ -127,12 +127,6 @@ def overall(table: pd.DataFrame, panel: Mapping[Any, str], setting: dict[str, An
     return board | {"kendall_tau": tau, "dimensions": by_dimension}
 
 
-def summary(boards: Mapping[tuple[str, str], dict[str, Any]], together: dict[str, Any] | None = None) -> dict[str, Any]:
-    """metrics/leaderboard.json: the board of each judge and dimension, and the overall one."""
-    judges = [{"judge": judge, "dimension": name, **board} for (judge, name), board in boards.items()]
-    return {"judges": judges, "overall": together}
-
-
 def run() -> None:
     """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard.csv (of visual
     consistency, and overall), and the overall board in data/leaderboard as Markdown, CSV and JSON."""
@@ -145,7 +139,8 @@ def run() -> None:
     panel = read_panel(params.leaf(values, "arena"), {*table["judge"]})
     found = {(str(judge), str(name)): rank(group, setting) for (judge, name), group in table.groupby(KEYS)}
     together = overall(table, panel, setting)
-    records.write_details(Path("metrics/leaderboard.json"), summary(found, together))
+    judges = [{"judge": judge, "dimension": name, **board} for (judge, name), board in found.items()]
+    records.write_details(Path("metrics/leaderboard.json"), {"judges": judges, "overall": together})
     shown = {judge: board for (judge, name), board in found.items() if name == CONSISTENCY}
     shown |= {"overall": together} if together else {}
     rows = [{"judge": judge, **row} for judge, board in shown.items() for row in board["models"]]

@@ -20,7 +20,7 @@ from editjudge.editors import procedural
 from editjudge.engine import resume
 from editjudge.engine.workers import spread
 from editjudge.measures.annotation import batch, slot_settings, slots
-from editjudge.measures.annotation.recipe import Recipe, load_recipes
+from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.sources.builtin import scenes
@@ -101,13 +101,6 @@ def report(rows: list[records.Row], missing: int, failed: int) -> dict[str, Any]
     }
 
 
-def original(ladder: Ladder, recipes: dict[str, Recipe]) -> batch.Original:
-    """What is measured of a prompt."""
-    boxes = tuple(tuple(region["box"]) for region in ladder.prompt["regions"])
-    edits = tuple(batch.Altered(image) for image in ladder.edited)
-    return batch.Original(ladder.prompt["image"], boxes, recipes[ladder.prompt["task"]], edits)
-
-
 def run() -> None:
     values = params.load()
     setting = section(values, "measure_response", MeasureResponseSetting)
@@ -119,7 +112,11 @@ def run() -> None:
     count, seed = setting.per_task, setting.seed
     prompts = [prompt for task in recipes for prompt in scenes.make_pairs(task, "train", count, side, seed)]
     ladders = spread(partial(climb, strengths=setting.strengths, seed=seed), prompts, "damaged edits")
-    asked = [original(ladder, recipes) for ladder in ladders]
+    asked = []
+    for ladder in ladders:
+        boxes = tuple(tuple(region["box"]) for region in ladder.prompt["regions"])
+        edits, recipe = tuple(batch.Altered(image) for image in ladder.edited), recipes[ladder.prompt["task"]]
+        asked.append(batch.Original(ladder.prompt["image"], boxes, recipe, edits))
     with resume.RecordCache(work("measure_response.sqlite")) as cache:
         measured = batch.measure_all(asked, models, cache, "measures of damaged edits")
         records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())

@@ -38,15 +38,6 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
     }
 
 
-def counted(rows: list[records.Row], prompts: int) -> dict[str, Any]:
-    """How many pairs there are, a task and a photo, and how many prompts gave none."""
-    counts: dict[str, Any] = {"pairs": len(rows), "prompts_without_pair": prompts - len(rows)}
-    for name, field in (("task", "task"), ("photo", "origin")):
-        each = sorted(Counter(row[field] for row in rows).items())
-        counts[f"per_{name}"] = [{name: value, "pairs": number} for value, number in each]
-    return counts
-
-
 def run() -> None:
     values = params.load()
     setting = section(values, "probe_bench", ProbeBenchSetting)
@@ -61,7 +52,11 @@ def run() -> None:
     make = partial(make_pair, amounts=amounts, least_gap=setting.least_gap, seed=setting.seed)
     rows = [pair for pair in workers.spread(make, prompts, "benchmark pairs") if pair is not None]
     records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
-    records.write_details(Path("metrics/probe_bench.json"), counted(rows, len(prompts)))
+    counts: dict[str, Any] = {"pairs": len(rows), "prompts_without_pair": len(prompts) - len(rows)}
+    for name, field in (("task", "task"), ("photo", "origin")):
+        each = sorted(Counter(row[field] for row in rows).items())
+        counts[f"per_{name}"] = [{name: value, "pairs": number} for value, number in each]
+    records.write_details(Path("metrics/probe_bench.json"), counts)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ answers with the name and the SHA-256 that a row needs; others are named where t
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -44,8 +44,6 @@ class ImageFile:
         return f"{self.path}/{digest}", digest
 
 
-Rated: TypeAlias = Sequence[tuple[bytes, dict[str, float]]]  # edits with their scores
-
 # The probe set: edits whose two dimensions are known, as each of them is chosen apart from the other.
 FOLLOWING, QUALITY = "instruction_following", "visual_quality"
 WAYS = ((True, False), (True, True), (False, True), (False, False))  # carried out?, damaged?
@@ -55,37 +53,15 @@ RATED_BEST, RATED_RANGE = 5, 4  # ratings are whole numbers in 1..5, as ImgEdit'
 KNOWN = "known truth of the probe set"
 
 
-def make_edits(prompt: records.Row, seed: int) -> Rated:
+def make_edits(prompt: records.Row, seed: int, rated: bool = False) -> list[tuple[bytes, dict[str, float]]]:
     """An edit of each of WAYS, with its true scores.
 
     What was carried out has the highest score of the first dimension, what was not the lowest; the second falls with
-    the damage, mean ΔE outside of what was asked for, whose kind and strength are drawn for each edit."""
-    made = []
-    for scene, image, carried_out in known_edits(prompt, seed):
-        quality = BEST - RANGE * min(procedural.damage_of(scene, image) / WORST, 1.0)
-        scores = {FOLLOWING: BEST if carried_out else BEST - RANGE, QUALITY: round(quality, 4)}
-        made.append((images.encode_png(image), scores))
-    return made
-
-
-def make_ratings(prompt: records.Row, seed: int) -> Rated:
-    """The same edits rated 1..5: adherence 5 where the edit was carried out and 1 where not; preservation by the damage
-    to what had to stay; quality by that to the whole image, against the same edit without damage."""
-    made = []
-    for scene, image, carried_out in known_edits(prompt, seed):
-        everywhere = replace(scene, preserve=np.ones_like(scene.preserve))
-        scores = {"adherence": float(RATED_BEST if carried_out else RATED_BEST - RATED_RANGE)}
-        for name, seen in (("preservation", scene), ("quality", everywhere)):
-            lost = min(procedural.damage_of(seen, image) / WORST, 1.0)
-            scores[name] = float(math.floor(RATED_BEST - RATED_RANGE * lost + 0.5))
-        made.append((images.encode_png(image), scores))
-    return made
-
-
-def known_edits(prompt: records.Row, seed: int) -> Iterator[tuple[procedural.Scene, np.ndarray, bool]]:
-    """An edit of each of WAYS: the scene that it is of, its pixels, and whether it was carried out."""
+    the damage, mean ΔE outside of what was asked for, whose kind and strength are drawn for each edit. rated: whole
+    numbers 1..5, adherence and preservation alike, and quality by the damage to the whole image, against the same edit
+    without damage."""
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
-    source = images.decode(prompt["image"])
+    source, made = images.decode(prompt["image"]), []
     done = procedural.carry_out(source, procedural.parse_edit(prompt["edit"]))
     left = procedural.Scene(source, done.edit, done.mask, source, done.preserve)
     for carried_out, damaged in WAYS:
@@ -94,46 +70,45 @@ def known_edits(prompt: records.Row, seed: int) -> Iterator[tuple[procedural.Sce
         if damaged:
             kind = str(rng.choice(["leaky", "regenerated", "shifted"]))  # `box` would carry the edit out
             image = procedural.DAMAGES[kind](scene, float(rng.uniform(0.2, 1.0)), rng)
-        yield scene, image, carried_out
+        if rated:
+            scores = {"adherence": float(RATED_BEST if carried_out else RATED_BEST - RATED_RANGE)}
+            everywhere = replace(scene, preserve=np.ones_like(scene.preserve))
+            for name, seen in (("preservation", scene), ("quality", everywhere)):
+                lost = min(procedural.damage_of(seen, image) / WORST, 1.0)
+                scores[name] = float(math.floor(RATED_BEST - RATED_RANGE * lost + 0.5))
+        else:
+            quality = BEST - RANGE * min(procedural.damage_of(scene, image) / WORST, 1.0)
+            scores = {FOLLOWING: BEST if carried_out else BEST - RANGE, QUALITY: round(quality, 4)}
+        made.append((images.encode_png(image), scores))
+    return made
 
 
 def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
-    """All pairs of each prompt's edits, from training photos to learn from and from held-out ones to test.
+    """All pairs of each prompt's edits (probe_ratings: the edits, one a row, with their ratings), from training photos
+    to learn from and from held-out ones to test.
 
     The better edit as a whole is the one with the higher mean of its two scores."""
-    for prompt, named, edits, more in probe_edits(setting, make_edits):
-        source = to.add(prompt["image"])
-        overall = [sum(scores.values()) / len(scores) for _, scores in edits]
-        both = zip(edits, overall, strict=True)
-        shown = [rows.LabelledEdit(*to.add(image), None, scores, mean) for (image, scores), mean in both]
-        rng = np.random.default_rng([*prompt["key"].encode()])
-        for i, j in ((n, m) for n in range(len(shown)) for m in range(n)):
-            a, b = (i, j) if rng.random() < 0.5 else (j, i)
-            lead = overall[a] - overall[b]
-            winner = "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
-            yield rows.row(f"{prompt['key']}.{a}.{b}", *named, source, shown[a], shown[b], winner=winner, **more)
-
-
-def probe_ratings(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
-    """Each prompt's edits, one a row, with their ratings; photos as in `probe`."""
-    for prompt, named, edits, more in probe_edits(setting, make_ratings):
-        source = to.add(prompt["image"])
-        for n, (image, scores) in enumerate(edits):
-            edit = rows.LabelledEdit(*to.add(image), scores=scores)
-            yield rows.row(f"{prompt['key']}.{n}", *named, source, edit, **more)
-
-
-def probe_edits(
-    setting: ProbeSource, make: Callable[..., Rated]
-) -> Iterator[tuple[records.Row, tuple[str, str, str], Rated, dict[str, Any]]]:
-    """Each prompt of the training photos and of the held-out ones, what its rows are named by, its edits, by `make` (of
-    a prompt and `seed`), and what its rows have in common."""
+    make = partial(make_edits, seed=setting.seed, rated=setting.source == "probe_ratings")
     for role, part, count in (("train", "train", setting.per_task), ("benchmark", "test", setting.test_per_task)):
         prompts = [p for t in setting.tasks for p in scenes.make_pairs(t, role, count, setting.side, setting.seed)]
-        made = workers.spread(partial(make, seed=setting.seed), prompts, f"edits of the probe set, {part}")
+        made = workers.spread(make, prompts, f"edits of the probe set, {part}")
         for p, edits in zip(prompts, made, strict=True):
+            common = (p["key"], p["task"], p["instruction"], to.add(p["image"]))
             more = {"origin": p["origin"], "part": part, "rule": KNOWN}
-            yield p, (p["key"], p["task"], p["instruction"]), edits, more
+            if setting.source == "probe_ratings":
+                for n, (image, scores) in enumerate(edits):
+                    edit = rows.LabelledEdit(*to.add(image), scores=scores)
+                    yield rows.row(f"{p['key']}.{n}", *common, edit, **more)
+                continue
+            overall = [sum(scores.values()) / len(scores) for _, scores in edits]
+            both = zip(edits, overall, strict=True)
+            shown = [rows.LabelledEdit(*to.add(image), None, scores, mean) for (image, scores), mean in both]
+            rng = np.random.default_rng([*p["key"].encode()])
+            for i, j in ((n, m) for n in range(len(shown)) for m in range(n)):
+                a, b = (i, j) if rng.random() < 0.5 else (j, i)
+                lead = overall[a] - overall[b]
+                winner = "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
+                yield rows.row(f"{p['key']}.{a}.{b}", *common, shown[a], shown[b], winner=winner, **more)
 
 
 def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.Row]:
@@ -155,7 +130,7 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
 
 SOURCES: dict[str, Callable[[Any, ImageFile], Iterator[records.Row]]] = {
     "probe": probe,
-    "probe_ratings": probe_ratings,
+    "probe_ratings": probe,
     "ratings": published.ratings,
     "annotations": annotations,
     "editreward": published.preferences,

@@ -12,12 +12,6 @@ MOST_SILENT = 0.05  # share of the rows that a judge said nothing about, above w
 Figure = dict[str, Any]
 
 
-def figure(value: float | None, low: float | None, high: float | None) -> Figure:
-    """A value with the ends of its 95 % interval; None where there is none."""
-    ends = {"value": value, "low": low, "high": high}
-    return {name: None if each is None else round(each, DIGITS) for name, each in ends.items()}
-
-
 def summarised(
     benchmarks: Mapping[str, Mapping[str, Any]],
     board: Mapping[str, Any],
@@ -66,23 +60,20 @@ def summarised(
 
 
 def figure_of(found: Mapping[str, Any] | None, name: str) -> Figure:
-    """The figure `name` of a report that has low and high beside it; None throughout where there is no report."""
-    return figure(*((found or {}).get(each) for each in (name, "low", "high")))
+    """The figure `name` of a report with the ends of its 95 % interval; None throughout where there is no report."""
+    ends = {"value": name, "low": "low", "high": "high"}
+    values = {end: (found or {}).get(each) for end, each in ends.items()}
+    return {end: None if each is None else round(each, DIGITS) for end, each in values.items()}
 
 
 def between(pairs: Sequence[Mapping[str, Any]], judge: str | None, base: str | None) -> Figure:
     """The difference of two judges' accuracies, judge less base, whichever stands first in `between_judges`."""
     [found] = [pair for pair in pairs if {pair["first"], pair["second"]} == {judge, base}]
-    value, low, high = (found["difference"][name] for name in ("difference", "low", "high"))
-    if found["first"] == judge:
-        return figure(value, low, high)
-    return figure(-value, None if high is None else -high, None if low is None else -low)
-
-
-def trained_and_base(values: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The first judges of params.yaml that are the model which the graph trains, and the model that it trains."""
-    judges = {given.get("model"): name for name, given in reversed(values["judges"].items())}
-    return judges.get("models/judge"), judges.get(values["train_judge"]["base"])
+    own = found["difference"]
+    if found["first"] != judge:
+        ends = {"difference": own["difference"], "low": own["high"], "high": own["low"]}
+        own = {name: None if each is None else -each for name, each in ends.items()}
+    return figure_of(own, "difference")
 
 
 def run() -> None:
@@ -90,7 +81,9 @@ def run() -> None:
     names = params.leaf(values, "benchmarks")
     benchmarks = {name: records.read_details(Path(f"metrics/benchmarks/{name}.json")) for name in names}
     board, trained = (records.read_details(Path(f"metrics/{name}.json")) for name in ("leaderboard", "train_judge"))
-    found = summarised(benchmarks, board, trained, trained_and_base(values))
+    judges = {given.get("model"): name for name, given in reversed(values["judges"].items())}  # the first of each model
+    two = judges.get("models/judge"), judges.get(values["train_judge"]["base"])
+    found = summarised(benchmarks, board, trained, two)
     records.write_json(Path("metrics/summary.json"), found)
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -150,19 +150,12 @@ def share_right(counts: Counter[str]) -> float | None:
     return round(counts["right"] / known, 4) if known else None
 
 
-class Tally(NamedTuple):
+def tally(chosen: Sequence[Chosen], counts: Counter) -> tuple[Counter, Counter[str], Counter[str]]:
     """What metrics say of a task's pairs: counts of `choose`, of `truth`, and of the pairs' tiers."""
-
-    counts: Counter
-    truth: Counter
-    tiers: Counter
+    return counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
 
 
-def tally(chosen: Sequence[Chosen], counts: Counter) -> Tally:
-    return Tally(counts, truth(chosen), Counter(item.pair.tiers for item in chosen))
-
-
-def report(tallies: Mapping[str, Tally]) -> dict[str, Any]:
+def report(tallies: Mapping[str, tuple[Counter, Counter[str], Counter[str]]]) -> dict[str, Any]:
     """metrics/train_pairs.json; the details are lists, which `dvc metrics` leaves out."""
     total, known, tiers_of = (sum((own[n] for own in tallies.values()), Counter[str]()) for n in range(3))
     share = share_right(known)
@@ -173,8 +166,8 @@ def report(tallies: Mapping[str, Tally]) -> dict[str, Any]:
         "known_truth": [{name: known[name] for name in TRUTHS} | {"share_right": share}],
         "per_tier": [{"tiers": name, "pairs": number} for name, number in sorted(tiers_of.items())],
         "per_task": [
-            {"task": task, "pairs": own.tiers.total(), "share_right": share_right(own.truth), **own.counts}
-            for task, own in tallies.items()
+            {"task": task, "pairs": its.total(), "share_right": share_right(own), **counts}
+            for task, (counts, own, its) in tallies.items()
         ],
         "total": [dict(total)],
     }
@@ -200,15 +193,6 @@ def choose_all(
     return ((task, *of(task)) for task in recipes)
 
 
-def rows_of(task: str, chosen: list[Chosen], seed: int) -> Rows:
-    """The training pairs of a task, with what its files say of prompts and images."""
-    pool = pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
-    columns = ["key", "model", "source_sha256", "edit_sha256"]
-    images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
-    sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in images}
-    return to_rows(chosen, {(task, row["key"]): row["instruction"] for row in pool}, sums, seed)
-
-
 def run() -> None:
     values, tallies = params.load(), {}
     setting, recipes = params.leaf(values, "train_pairs"), load_recipes(params.leaf(values, "tasks"))
@@ -216,10 +200,15 @@ def run() -> None:
     with records.RowWriter(Path("data/train_pairs.parquet"), "train_pairs") as out:
         for task, chosen, counts in every:
             tallies[task] = tally(chosen, counts)
-            for row in rows_of(task, chosen, setting["seed"]):
+            pool = pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
+            columns = ["key", "model", "source_sha256", "edit_sha256"]
+            images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
+            sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in images}
+            asked = {(task, row["key"]): row["instruction"] for row in pool}
+            for row in to_rows(chosen, asked, sums, setting["seed"]):
                 out.add(row)
     records.write_details(Path("metrics/train_pairs.json"), report(tallies))
-    if without := [task for task, own in tallies.items() if not own.tiers]:
+    if without := [task for task, (*_, its) in tallies.items() if not its]:
         print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
 
 

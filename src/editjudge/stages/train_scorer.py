@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Rows = list[records.Row]
 NEAR = 1  # points that a rating may be away from what is known, and agree with it (arXiv 2505.20275)
-OVERALL = "overall"  # the mean of the dimensions
 SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
 
 
@@ -120,7 +119,7 @@ def report_of_scorer(
     samples = {sample.key: vars(sample) | {"filler": False} for sample in samples_of(rows, setting)}
     signs = scorer.Targets.of([samples[key] for key in trained.tested]).sign.T.tolist()
     said = [scorer.signs_of(torch.tensor(answers), setting).T.tolist() for answers in trained.answers]
-    by_key = {row["key"]: photo_of(row) for row in rows}
+    by_key = {row["key"]: str(row["origin"] or row["prompt"]) for row in rows}
     photos, told = [by_key[key] for key in trained.tested], []
     for name, better, *leads in zip(names, signs, *said, strict=True):  # nan where it is not known which is better
         pairs = [n for n, sign in enumerate(better) if sign and not math.isnan(sign)]
@@ -128,10 +127,6 @@ def report_of_scorer(
         found = agreement.against_base(untrained, now, [photos[n] for n in pairs])
         told.append({"dimension": name} | found)
     return {"agreement": told}, {}
-
-
-def photo_of(row: records.Row) -> str:
-    return str(row["origin"] or row["prompt"])
 
 
 def report_of_rater(
@@ -153,7 +148,7 @@ def report_of_rater(
     for sample in tested:
         dimensions, row = rubrics.load(sample.rubrics, sample.type).dimensions, by_key[sample.key]
         scores = dict(zip(dimensions, sample.scores, strict=True))
-        truths.append((scores, row["rule"], photo_of(row)))
+        truths.append((scores, row["rule"], str(row["origin"] or row["prompt"])))
     unscored = zip(("unscored_untrained", "unscored"), said, strict=True)
     more: dict[str, Any] = {name: sum(each.scores is None for each in its) for name, its in unscored}
     more["rows"] = dict(zip(("trained_on", "held_out", "tested"), (*trained.rows[:2], len(tested)), strict=True))
@@ -173,7 +168,7 @@ def near(
     for truth in sorted({how for _, how, _ in known}):
         own = [n for n, (_, how, _) in enumerate(known) if how == truth]
         photos, dimensions = [known[n][2] for n in own], list(known[own[0]][0])
-        for dimension, wanted in [*((each, [each]) for each in dimensions), (OVERALL, dimensions)]:
+        for dimension, wanted in [*((each, [each]) for each in dimensions), ("overall", dimensions)]:
             gaps = [[_gap(known[n][0], said[n], wanted) for n in own] for said in (untrained, trained)]
             before, now = ([gap <= NEAR for gap in each] for each in gaps)
             exact = agreement.share([gap == 0 for gap in gaps[1]], photos)

@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import yaml
 from pydantic import PlainValidator
@@ -57,7 +57,6 @@ from editjudge.training.settings import (
 )
 from editjudge.vision import folders
 
-T = TypeVar("T")
 # What stands in the place of a file's or a model's name.
 NO_FILES = ("none", "embedded", photos.GRAPH, photos.PROBE, slot_settings.GRABCUT)
 
@@ -125,7 +124,7 @@ def wrong(values: Mapping[str, Any], made: Sequence[str]) -> list[str]:
     check = Check(values, {name: section for name, section in tree.items() if section is not None}, made, lines)
     check.kept("", values)
     check.files()
-    check.labels(check.recipes())
+    check.labels()
     check.across()
     return list(dict.fromkeys(lines))
 
@@ -139,7 +138,7 @@ class Check:
     ) -> None:
         self.values, self.tree, self.made, self.lines = values, tree, made, lines
 
-    def attempt(self, where: str, work: Callable[..., T], *args: Any) -> T | None:
+    def attempt(self, where: str, work: Callable[..., Any], *args: Any) -> Any:
         """What `work` returns; None, and its lines, where it finds something wrong. where: put before other errors."""
         try:
             return work(*args)
@@ -182,18 +181,15 @@ class Check:
             if found := next(filter(None, inside), None):
                 self.lines.append(f"{where}: {node} lies in {found[1]}, which a stage makes anew: keep it elsewhere")
 
-    def recipes(self) -> list[Recipe]:
-        """The recipes of the tasks; those in pipelines/ that no task uses are read too."""
+    def labels(self) -> None:
+        """Every recipe is right, also one in pipelines/ that no task uses. Every task has raw pairs; one that measures
+        decide has thresholds for measures that are configured, and one that a VLM decides has a judge."""
         tasks = self.section("tasks").items()
         own = {Path(f"pipelines/{folder}/{task}.yaml"): f"tasks.{task}" for task, folder in tasks}
         for path in sorted(set(Path("pipelines").glob("[!p]*/*.yaml")) - set(own)):
             self.attempt("pipelines", load_recipe, path)
         found = [self.attempt(where, load_recipe, path) for path, where in own.items()]
-        return [recipe for recipe in found if recipe is not None]
-
-    def labels(self, recipes: Sequence[Recipe]) -> None:
-        """Every task has raw pairs; one that measures decide has thresholds for measures that are configured, and one
-        that a VLM decides has a judge."""
+        recipes: list[Recipe] = [recipe for recipe in found if recipe is not None]
         pairs, measures = self.tree.get("train_pairs"), self.tree.get("measures")
         for recipe in recipes:
             if recipe.judge is None and pairs is not None and measures is not None:
@@ -243,15 +239,6 @@ class Check:
                 lines.append(f"train_scorer.{name}.data: scorer_data has no {training.data}")
 
 
-def lock_entries(lock: str | bytes) -> set[str]:
-    """The stages in the text of a dvc.lock. ValueError: it is none."""
-    try:
-        value = yaml.load(lock, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return set(value["stages"])
-    except (yaml.YAMLError, LookupError, TypeError) as error:
-        raise ValueError("no list of stages") from error
-
-
 def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
     """A line where dvc.lock has lost stages that git's HEAD has: DVC, when it is killed, leaves it cut, and then runs
     these stages again, having deleted what they made. None outside of git, or where HEAD has no dvc.lock."""
@@ -259,9 +246,13 @@ def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
     if said.returncode:
         return []
     try:
-        lost = sorted(lock_entries(said.stdout) - lock_entries(lock.read_bytes()))
-    except (OSError, ValueError) as error:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        had, has = (set(yaml.load(text, loader)["stages"]) for text in (said.stdout, lock.read_bytes()))
+    except OSError as error:
         return [f"{lock} cannot be read ({error}): git restore {lock}"]
+    except (yaml.YAMLError, LookupError, TypeError):
+        return [f"{lock} cannot be read (no list of stages): git restore {lock}"]
+    lost = sorted(had - has)
     named = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
     return [f"{lock} lacks {len(lost)} stages that git's HEAD has ({named}): git restore {lock}"] if lost else []
 

@@ -106,13 +106,6 @@ def labelled(entry: Values, values: Values) -> list[str]:
     return found
 
 
-def expand(pattern: str, filling: Mapping[str, list[str]]) -> list[str]:
-    """What a pattern stands for: one entry for each choice of words in the places of its names."""
-    parts = PLACE.split(pattern)  # text, name, text, ...
-    choices = [filling[part] if n % 2 else [part] for n, part in enumerate(parts)]
-    return ["".join(chosen) for chosen in product(*choices)]
-
-
 def mend(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     """Puts every list right in place; the names of what was not."""
     stale, filling = [], fillings(values, graph["stages"])
@@ -120,7 +113,12 @@ def mend(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     for stage, kind, each in ((stage, *pair) for stage, own in patterns.items() for pair in own.items()):
         body = graph["stages"][stage]
         listed = body.get("do", body)[kind]
-        right: list[Any] = list(dict.fromkeys(entry for pattern in each for entry in expand(pattern, filling)))
+        found: list[str] = []
+        for pattern in each:  # one entry for each choice of words in the places of its names
+            parts = PLACE.split(pattern)  # text, name, text, ...
+            choices = [filling[part] if n % 2 else [part] for n, part in enumerate(parts)]
+            found += ["".join(chosen) for chosen in product(*choices)]
+        right: list[Any] = list(dict.fromkeys(found))
         # Outs and metrics with settings of their own are written by hand, behind the list.
         right += [entry for entry in listed if not isinstance(entry, str)]
         if right != list(listed):

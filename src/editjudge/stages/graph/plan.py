@@ -91,7 +91,7 @@ def questions(values: Values) -> dict[str, int | None]:
         # Of each rater and run one reply an edit, or two by VIEScore.
         raters = suites.chosen(name, read(f"suites.{name}", suites.SuiteSetting, given), values["raters"]).values()
         replies = sum(each.get("runs", 1) * (1 + (each["rubrics"] in SCALES)) for each in raters)
-        asked[f"suite {name}"] = models * replies, suite_cases(given)
+        asked[f"suite {name}"] = models * replies, _rows(given)
     asked["arena"] = 2 * comb(models, 2) * len(ranking), arena_prompts(values)
     return {name: None if count is None else each * count for name, (each, count) in asked.items()}
 
@@ -103,13 +103,10 @@ def arena_prompts(values: Values) -> int | None:
     return _rows(given) if published else given["per_task"] * len(values["tasks"])
 
 
-def suite_cases(given: Values) -> int | None:
-    """How many cases a suite has, and so edits of each model."""
-    return FACTS["suites"].get(given["form"], _rows(given))
-
-
 def _rows(given: Values) -> int | None:
-    return FACTS["models"].get(given.get("hub") or given.get("path"), {}).get("rows")
+    """How many rows a benchmark has, or cases a suite, and so edits of each model."""
+    published = FACTS["models"].get(given.get("hub") or given.get("path"), {})
+    return FACTS["suites"].get(given.get("form"), published.get("rows"))
 
 
 def text(values: Values) -> str:
@@ -161,7 +158,7 @@ def work(values: Values) -> list[str]:
     """Work at most, hours of one GPU, and money:"""
     rate, arena = FACTS["rates"]["question"], arena_prompts(values)
     pool = len(values["tasks"]) * values["filter"]["sample_num"]
-    images = pool + (arena or 0) + sum(suite_cases(each) or 0 for each in values["suites"].values())
+    images = pool + (arena or 0) + sum(_rows(each) or 0 for each in values["suites"].values())
     rows = [("prompts of the pools", f"{pool:,}", "")]
     for name, given in values["editors"].items():
         told = [f"hours {UNKNOWN}"]
