@@ -40,14 +40,25 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
             file.write(np.ascontiguousarray(part).data)  # not by a memory map: on a full disk that is a SIGBUS
 
 
+def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:
+    """The vectors as they are stored. Raises ValueError that names the first row whose vector is zero or not finite."""
+    if vectors.ndim != 2 or len(vectors) != len(rows):
+        raise FileError(f"{len(rows)} vectors are expected from row {rows[0]['key']!r} on, not {vectors.shape}")
+    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
+        stored = vectors.astype(dtype)
+    bad = np.flatnonzero(~np.isfinite(stored).all(axis=1) | ~stored.any(axis=1))
+    if len(bad):
+        raise FileError(f"the vector of {rows[bad[0]]['key']!r} is zero or not finite as {dtype}")
+    return stored
+
+
 Load = Callable[[], embedders.Embed]
 
 
 def shard(
     rows: list[records.Row], setting: dict[str, Any], load: Load, folder: Path | None, counts: Counter[str]
 ) -> np.ndarray:
-    """The rows' vectors (n, d), counted in `counts`, from the folder or by `load()`, which gives the embedder. Raises
-    FileError that names the first row whose vector is zero or not finite."""
+    """The rows' vectors (n, d), counted in `counts`, from the folder or by `load()`, which gives the embedder."""
     inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])] if folder else []
     version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
     file = folder / f"{resume.fingerprint(*version, *inputs)}.npy" if folder else None
@@ -55,14 +66,7 @@ def shard(
         counts["reused"] += len(rows)
         return np.load(file)
     counts["computed"] += len(rows)
-    vectors, dtype = load()(rows), setting["dtype"]
-    if vectors.ndim != 2 or len(vectors) != len(rows):
-        raise FileError(f"{len(rows)} vectors are expected from row {rows[0]['key']!r} on, not {vectors.shape}")
-    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
-        found = vectors.astype(dtype)
-    bad = np.flatnonzero(~np.isfinite(found).all(axis=1) | ~found.any(axis=1))
-    if len(bad):
-        raise FileError(f"the vector of {rows[bad[0]]['key']!r} is zero or not finite as {dtype}")
+    found = checked(load()(rows), rows, setting["dtype"])
     if file:
         check_unchanged()
         write_vectors(file, len(found), iter([found]))
