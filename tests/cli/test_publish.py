@@ -3,17 +3,21 @@
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 import subprocess
 import sys
+import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import boto3
 import pytest
 from dvc.cli import main as dvc_main
-from s3 import Proxy, moto, proxy
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import BaseWSGIServer, make_server
+from werkzeug.wrappers import Response
 
 from editjudge.cli import publish
 from editjudge.core.errors import UserError
@@ -229,25 +233,49 @@ def test_provenance_knows_a_file_by_its_bytes(here: Path, tmp_path: Path) -> Non
         publish.origin(here / "dvc.yaml")
 
 
+class Server:
+    """S3 on loopback (moto's). GETs of objects fail as `faults` says, one each, from the front: busy, drop or short."""
+
+    def __init__(self) -> None:
+        self.app, self.faults, self.failed = DomainDispatcherApplication(create_backend_app), list[str](), list[str]()
+        self.http: BaseWSGIServer = make_server("127.0.0.1", 0, self.answer, threaded=True)
+        self.port = self.http.server_port
+
+    def answer(self, environ: dict, start: Callable) -> Iterable[bytes]:
+        if not (self.faults and environ["REQUEST_METHOD"] == "GET" and "/files/md5/" in environ["PATH_INFO"]):
+            return self.app(environ, start)
+        fault = self.faults.pop(0)
+        self.failed.append(fault)
+        answer = Response.from_app(self.app, environ) if fault != "busy" else Response(status="503 Slow Down")
+        whole = answer.get_data()
+        answer.set_data(whole[: len(whole) // 2])
+        if fault == "drop":
+            answer.headers["Content-Length"] = str(len(whole))
+        return answer(environ, start)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[int]:
-    with moto() as port:
-        yield port
+def server() -> Iterator[Server]:
+    found = Server()
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)  # its lines name the objects that are asked for
+    thread = threading.Thread(target=found.http.serve_forever)
+    thread.start()
+    yield found
+    found.http.shutdown()
+    thread.join()
 
 
 @pytest.fixture
-def s3(server: int, here: Path) -> Iterator[Proxy]:
-    """A bucket, empty, behind a proxy, and the remote `store` of a writer that points to it."""
-    tell(server, "reset")
-    client(server).create_bucket(Bucket="team")
+def s3(server: Server, here: Path) -> Server:
+    """A bucket, empty, and the remote `store` of a writer that points to it."""
+    tell(server.port, "reset")
+    client(server.port).create_bucket(Bucket="team")
     everyone = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:HeadObject", "s3:ListBucket"]}
     everyone |= {"Resource": ["arn:aws:s3:::team", "arn:aws:s3:::team/*"]}
-    client(server).put_bucket_policy(
-        Bucket="team", Policy=json.dumps({"Version": "2012-10-17", "Statement": [everyone]})
-    )
-    with proxy(server) as before:
-        point(before)
-        yield before
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [everyone]})
+    client(server.port).put_bucket_policy(Bucket="team", Policy=policy)
+    point(server)
+    return server
 
 
 def tell(port: int, what: str, data: bytes = b"") -> None:
@@ -264,10 +292,10 @@ def client(port: int):
     )
 
 
-def point(at: Proxy, bucket: str = BUCKET, **settings: str) -> None:
+def point(at: Server, bucket: str = BUCKET, **settings: str) -> None:
     """As `make store` does, and where the server is."""
     assert dvc("remote", "add", "-q", "--local", "-f", "store", bucket) == 0
-    url = f"http://127.0.0.1:{at.server_port}"
+    url = f"http://127.0.0.1:{at.port}"
     for name, value in {"verify": "true", "endpointurl": url, "region": "us-east-1", **settings}.items():
         assert dvc("remote", "modify", "-q", "--local", "store", name, value) == 0
 
@@ -276,9 +304,9 @@ def keys(port: int) -> set[str]:
     return {entry["Key"] for entry in client(port).list_objects_v2(Bucket="team").get("Contents", [])}
 
 
-def test_a_team_publishes_all_and_others_read_it_without_an_account(here, s3: Proxy, elsewhere, monkeypatch) -> None:
+def test_a_team_publishes_all_and_others_read_it_without_an_account(here, s3: Server, elsewhere, monkeypatch) -> None:
     publish.publish(*STAGES, version="v1.0.0")
-    there = keys(s3.behind)
+    there = keys(s3.port)
     assert f"editjudge/{object_of(here / 'data/images.txt')}" in there
     assert any("/runs/" in key for key in there), "the run-cache"
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -289,25 +317,25 @@ def test_a_team_publishes_all_and_others_read_it_without_an_account(here, s3: Pr
     assert len((clone / "data/images.txt").read_text().splitlines()) == 100000
     assert git("status", "--porcelain") == ""
     publish.publish(*STAGES)  # a reader's `store` is not written
-    assert keys(s3.behind) == there
+    assert keys(s3.port) == there
     assert dvc("get", "-q", str(here), "data/verdicts/one.txt", "--remote", "store") == 0
 
 
-def test_what_cannot_be_written_ends_in_one_line_and_no_tag(here, s3: Proxy) -> None:
+def test_what_cannot_be_written_ends_in_one_line_and_no_tag(here, s3: Server) -> None:
     """A bucket that is not there, and a wrong key."""
-    tell(s3.behind, "reset-auth", b"0")  # from now on keys are looked at
+    tell(s3.port, "reset-auth", b"0")  # from now on keys are looked at
     try:
         with pytest.raises(UserError, match=r"^remote store: .+$"):  # one line
             publish.publish(*STAGES, version="v1.0.0")
     finally:
-        tell(s3.behind, "reset-auth", b"inf")
+        tell(s3.port, "reset-auth", b"inf")
     point(s3, "s3://nobody/editjudge")
     with pytest.raises(UserError, match=r"^remote store: .*bucket.*$"):
         publish.publish(*STAGES, version="v1.0.0")
     assert git("tag") == ""
 
 
-def test_bad_servers_are_asked_again_and_a_truncated_object_is_named(here, s3: Proxy, elsewhere, caplog) -> None:
+def test_bad_servers_are_asked_again_and_a_truncated_object_is_named(here, s3: Server, elsewhere, caplog) -> None:
     publish.publish(*STAGES)
     name = object_of(here / "data/images.txt")
     clone = elsewhere()
