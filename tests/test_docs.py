@@ -2,11 +2,9 @@
 
 A command in a code block that no line of COMMANDS knows fails: say there how it is tested."""
 
-import os
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -18,13 +16,12 @@ import dvc.cli
 import numpy as np
 import pytest
 import yaml
+from clone import ROOT, Clone
 
-from editjudge.cli import verify
 from editjudge.cli.main import COMMANDS as PROGRAM
 from editjudge.cli.main import program
 from editjudge.core import images, main, params
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "stages/README.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 PROGRAMS = r"(?:[A-Z_]+=\S+ )*(?:python|dvc|make|pytest|editjudge)\s"
@@ -205,31 +202,18 @@ def test_a_command_in_a_sentence_names_what_there_is(command: str, monkeypatch: 
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A repository of two commits with the pictures and match files that the pages speak of."""
-    folder = tmp_path_factory.mktemp("docs") / "copy"
-    folder.mkdir()
-    verify.copy(ROOT, folder)
-    shutil.copy(ROOT / "dvc.lock", folder / "dvc.lock")
+    found = Clone(tmp_path_factory.mktemp("docs") / "copy")
     for command in ("git add -A -f", "git commit -qm one", "git commit -qm two --allow-empty"):
-        assert run(folder, command).returncode == 0
+        found.run(*command.split())
     pixels = np.random.default_rng(0).integers(0, 256, (72, 96, 3), dtype=np.uint8)
     for name, image in {"s": pixels, "a": pixels, "b": pixels // 2}.items():
-        (folder / f"{name}.png").write_bytes(images.encode_png(image))
+        (found.folder / f"{name}.png").write_bytes(images.encode_png(image))
     for name in ("if", "vq", "vc"):
         lines = [f'{{"key": "p{n}_pair_x_vs_y", "winner": "Image {"AB"[n % 3 == 0]}"}}' for n in range(9)]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines))
-    return folder
-
-
-def run(folder: Path, command: str) -> subprocess.CompletedProcess:
-    words = shlex.split(command)
-    words = make(words) if words[0] == "make" else words
-    words = [sys.executable, "-m", *words] if words[0] == "editjudge" else words
-    env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
-    env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        (found.folder / f"{name}.jsonl").write_text("\n".join(lines))
+    return found
 
 
 def to_run() -> Iterator[str]:
@@ -238,21 +222,23 @@ def to_run() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", to_run())
-def test_a_command_runs(command: str, copy: Path) -> None:
-    done = run(copy, command)
-    run(copy, "git checkout -q params.yaml dvc.yaml")
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+def test_a_command_runs(command: str, copy: Clone) -> None:
+    words = shlex.split(command)
+    words = make(words) if words[0] == "make" else words
+    words = [sys.executable, "-m", *words] if words[0] == "editjudge" else words
+    try:
+        copy.run(*words)
+    finally:
+        copy.run("git", "checkout", "-q", "params.yaml", "dvc.yaml")
 
 
 PYTHON = [(page, text) for page in PAGES for kind, text in blocks(page) if kind == "python"]
 
 
 @pytest.mark.parametrize(("page", "text"), PYTHON, ids=[page.name for page, _ in PYTHON])
-def test_python_runs_as_it_stands(page: Path, text: str, copy: Path) -> None:
-    (copy / "example.py").write_text(text)
-    done = run(copy, "python example.py")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip()
+def test_python_runs_as_it_stands(page: Path, text: str, copy: Clone) -> None:
+    (copy.folder / "example.py").write_text(text)
+    assert copy.run("python", "example.py").strip()
 
 
 def test_readme_begins_with_five_lines_of_python_and_fits() -> None:

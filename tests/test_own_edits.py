@@ -3,26 +3,22 @@
 The edits are those of real models where EDITJUDGE_SHARED has them (one of each prompt, two more made from it where
 there is but one), else the probe set's."""
 
-import csv
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pandas as pd
 import pytest
+from clone import ROOT, Clone
 from ruamel.yaml import YAML
 
 from editjudge.core import images
 from editjudge.editors import procedural as edits
 from editjudge.sources.builtin import scenes
 
-ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT / "../shared")) / "data/real_edits"
 DOC = (ROOT / "docs/own_edits.md").read_text()
 MODELS = ("first", "second", "third")
@@ -89,42 +85,23 @@ def deeper(values: dict, changes: dict) -> None:
             values[name] = change
 
 
-class Copy:
-    """The repository as a clone has it, with a user's files."""
+class Copy(Clone):
+    """A clone with a user's files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name)
-        self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
-        self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        self.run("git init -q")
+        super().__init__(folder)
         self.given = real() if SHARED.is_dir() else probe()
         mine = folder / "data/sources/mine"
         for name in ("photos", *(f"edits/{model}" for model in MODELS)):
             (mine / name).mkdir(parents=True)
-        with (mine / "table.csv").open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(("key", "task", "instruction", "image", "boxes"))
-            for key, (task, words, source, made, boxes) in self.given.items():
-                table.writerow((key, task, words, f"{key}.png", json.dumps(boxes)))
-                (mine / f"photos/{key}.png").write_bytes(images.encode_png(source))
-                for model, edit in zip(MODELS, made, strict=True):
-                    (mine / f"edits/{model}/{key}.png").write_bytes(images.encode_png(edit))
-
-    def run(self, line: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{line}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
-
-    def json(self, name: str) -> dict:
-        found = json.loads((self.folder / name).read_text())
-        return found[0] if isinstance(found, list) else found
+        rows = []
+        for key, (task, words, source, made, boxes) in self.given.items():
+            rows.append((key, task, words, f"{key}.png", json.dumps(boxes)))
+            (mine / f"photos/{key}.png").write_bytes(images.encode_png(source))
+            for model, edit in zip(MODELS, made, strict=True):
+                (mine / f"edits/{model}/{key}.png").write_bytes(images.encode_png(edit))
+        columns = ["key", "task", "instruction", "image", "boxes"]
+        pd.DataFrame(rows, columns=columns).to_csv(mine / "table.csv", index=False)
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +116,10 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, 
             with file.open("w") as out:
                 yaml.dump(values, out)
         elif kind == "python":
-            said["python"] = copy.run(f"python - <<'END'\n{text}END")
+            said["python"] = copy.run("python", "-c", text)
         else:
             for line in text.splitlines():
-                said[line] = copy.run(line.replace("make graph", "editjudge graph --write"))
+                said[line] = copy.run("bash", "-c", line.replace("make graph", "editjudge graph --write"))
     return copy, said
 
 

@@ -6,53 +6,33 @@ import json
 import os
 import random
 import re
-import signal
-import sqlite3
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from clone import ROOT, Clone
 from ruamel.yaml import YAML
 
 from editjudge.cli import verify
 from editjudge.core import portable
 from tools.trials import faults
 
-ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
 PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
 UPSTREAM = PHOTOGRAPHS | {"code", "raw_pairs", "embed", "probe_bench", "gedit_bench", "measure_response"}
-FOLLOWS_PAIRS = {
-    "scorer_data",
-    "train_pairs",
-    "train_judge",
-    "merge_judge",
-    "judge_benchmark",
-    "compare_models",
-    "leaderboard",
-    "summary",
-    "report",
-}
+FOLLOWS_PAIRS = {"scorer_data", "train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models"}
+FOLLOWS_PAIRS |= {"leaderboard", "summary", "report"}
 FOLLOWS_CANDIDATES = FOLLOWS_PAIRS | {"candidates_report", "annotate", "rate", "train_scorer"}
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
 
 
-class Repository:
+class Repository(Clone):
     """A copy of the repository with few tasks and small numbers."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = os.environ | {"DVC_NO_ANALYTICS": "true"}
-        self.env.pop("PYTHONPATH", None)  # the commands of dvc.yaml say where the code is
-        self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        self.env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-
-    def run(self, *command: str, check: bool = True) -> str:
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
-        assert not check or done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
+        super().__init__(folder, small=True)
+        self.env.pop("PYTHONPATH")  # the commands of dvc.yaml say where the code is
+        self.commit()
 
     def commit(self) -> None:
         self.run("git", "add", "-A")
@@ -65,10 +45,6 @@ class Repository:
         with file.open("w") as out:
             yaml.dump(values, out)
         self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge", "graph", "--write")
-
-    def json(self, name: str) -> dict:
-        found = json.loads((self.folder / name).read_text())
-        return found[0] if isinstance(found, list) else found
 
     def append(self, name: str, text: str) -> None:
         """Text at the end of a file."""
@@ -92,12 +68,7 @@ def names(stages: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    folder = tmp_path_factory.mktemp("graph") / "copy"
-    folder.mkdir()
-    verify.small_copy(ROOT, folder)
-    copy = Repository(folder)
-    copy.commit()
-    return copy
+    return Repository(tmp_path_factory.mktemp("graph") / "copy")
 
 
 def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
@@ -215,37 +186,6 @@ def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None
     assert stages_run(repository.run("dvc", "repro")) == set(), "the run-cache has them all"
 
 
-def test_killed_stages_lose_no_finished_record(repository: Repository) -> None:
-    items = {"annotate@background_change": "annotate/background_change", "candidates@box": "candidates/box"}
-    finished = {item: killed(repository, target, item) for target, item in items.items()}
-    repository.run("dvc", "repro")
-    for item, count in finished.items():
-        counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
-        assert counted["reused"] >= count >= 2
-    assert "up to date" in repository.run("dvc", "status")
-
-
-def killed(repository: Repository, target: str, item: str) -> int:
-    """How many records a stage that runs alone and from nothing has finished when it is killed."""
-    cache = repository.folder / f"work/{item}.sqlite"
-    for file in cache.parent.glob(f"{cache.name}*"):
-        file.unlink()
-    process = subprocess.Popen(
-        ["dvc", "repro", "-f", "-s", target],
-        cwd=repository.folder,
-        env=repository.env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while records(cache) < 2 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return records(cache)
-
-
 def test_faults_are_survived(repository: Repository) -> None:
     """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
     repository.run("dvc", "repro")  # nothing, after the tests above
@@ -272,17 +212,3 @@ def test_faults_are_survived(repository: Repository) -> None:
     said += faults.repro(repository.folder)
     assert faults.results(repository.folder) == before
     assert "Traceback" not in said
-
-
-def records(file: Path) -> int:
-    """How many records a cache holds; 0 while there is none."""
-    try:
-        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
-    except sqlite3.OperationalError:
-        return 0
-    try:
-        return connection.execute("SELECT count(*) FROM records").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
-    finally:
-        connection.close()

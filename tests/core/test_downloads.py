@@ -1,5 +1,6 @@
 """Downloads against a real server on loopback that behaves badly."""
 
+import contextlib
 import json
 import ssl
 import threading
@@ -60,7 +61,8 @@ class Handler(BaseHTTPRequestHandler):
             status, body, headers = ANSWERS[name]
             self._send(status, body, **headers)
         else:
-            getattr(self, f"_{name}")(time)
+            with contextlib.suppress(OSError):  # the client has had enough
+                getattr(self, f"_{name}")(time)
 
     def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -80,29 +82,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def _cut(self, time: int) -> None:
         self._send(200, PNG[:-200] if time < 3 else PNG, Content_Length=str(len(PNG)))
-        self.close_connection = True
 
     def _endless(self, _time: int) -> None:
         self.send_response(200)  # no length: it ends when the client has had enough
         self.end_headers()
-        try:
-            self.wfile.write(PNG[:16])
-            while True:
-                self.wfile.write(bytes(65536))
-        except OSError:
-            self.close_connection = True
+        self.wfile.write(PNG[:16])
+        while True:
+            self.wfile.write(bytes(65536))
 
     def _slow(self, _time: int) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(PNG)))
         self.end_headers()
-        try:
-            for byte in PNG:
-                self.wfile.write(bytes([byte]))
-                self.wfile.flush()
-                time.sleep(0.05)
-        except OSError:
-            self.close_connection = True
+        self._dripping(PNG)
 
     def _far(self, _time: int) -> None:
         """A redirect to itself, each of which takes most of the time."""
@@ -111,15 +103,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _drip(self, _time: int) -> None:
         """Headers without end, a byte at a time."""
-        try:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-            for _ in range(400):
-                self.wfile.write(b"x")
-                self.wfile.flush()
-                time.sleep(0.05)
-        except OSError:
-            pass
-        self.close_connection = True
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        self._dripping(b"x" * 400)
+
+    def _dripping(self, data: bytes) -> None:
+        for byte in data:
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
+            time.sleep(0.05)
 
 
 @pytest.fixture

@@ -1,9 +1,4 @@
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -101,44 +96,6 @@ def count(file: Path) -> int:
         return 0
     finally:
         connection.close()
-
-
-SHARING = """
-import os, sys, time
-from pathlib import Path
-from editjudge.engine import resume
-
-def compute(shared, payloads):
-    with open(shared, "a") as log:
-        for p in payloads:
-            log.write(f"{p} {os.getppid()}\\n")
-    time.sleep(0.02)
-    return [({"value": 2 * p}, None) for p in payloads]
-
-if __name__ == "__main__":
-  file, log = sys.argv[1:]
-  with resume.RecordCache(Path(file)) as cache:
-    jobs = [resume.Job(log, tuple((str(n), n) for n in range(at, at + 3))) for at in range(0, 150, 3)]
-    results = resume.run(jobs, compute, cache, "shared")
-    assert [meta["value"] for job in results for meta, _ in job] == [2 * n for n in range(150)]
-    print(cache.computed, cache.reused)
-"""
-
-
-def test_two_runs_at_once_lose_no_record_if_one_is_killed(tmp_path: Path) -> None:
-    script, log = tmp_path / "sharing.py", tmp_path / "log"
-    script.write_text(SHARING)
-    command = [sys.executable, script, tmp_path / "c.sqlite", log]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    one, two = (subprocess.Popen(command, start_new_session=True, **pipes) for _ in range(2))
-    deadline = time.monotonic() + 60
-    while count(tmp_path / "c.sqlite") < 20 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(one.pid, signal.SIGKILL)
-    _, said = (run.communicate(timeout=120)[0].split() for run in (one, two))
-    assert [bool(one.returncode), two.returncode] == [True, 0]
-    assert count(tmp_path / "c.sqlite") == sum(map(int, said)) == 150
-    assert {int(line.split()[0]) for line in log.read_text().splitlines()} == set(range(150))
 
 
 @pytest.mark.parametrize("damage", ["data = NULL", "data = x'00'", "meta = '{}'", "meta = x'ff'", "hash = NULL"])

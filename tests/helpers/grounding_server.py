@@ -93,16 +93,15 @@ def spoilt(kind: str, truth: dict) -> str:
     text = json.dumps(truth)
     first = next(iter(truth.values()))
     is_boxes = isinstance(first, list) and bool(first) and isinstance(first[0], dict)
-    if kind == "prose":
-        return "Sure! The object is on the left side of the picture, at about a third of its height."
-    if kind == "broken":
-        return text[: len(text) * 2 // 3]
-    if kind == "listed":
-        return json.dumps([truth, truth])
-    if kind == "judged":
-        return '{"score": [8, 7], "reasoning": "the objects are at [1, 2, 3, 4]"}'
-    if kind == "refusal":
-        return "I'm sorry, but I can't help with that."
+    always = {
+        "prose": "Sure! The object is on the left side of the picture, at about a third of its height.",
+        "broken": text[: len(text) * 2 // 3],
+        "listed": json.dumps([truth, truth]),
+        "judged": '{"score": [8, 7], "reasoning": "the objects are at [1, 2, 3, 4]"}',
+        "refusal": "I'm sorry, but I can't help with that.",
+    }
+    if kind in always:
+        return always[kind]
     if not is_boxes:
         return json.dumps({"objects": [], "edited": [], "generated": []})
     item = first[0]

@@ -1,24 +1,28 @@
-"""Pairs of candidates, drawn and judged: by a real HTTP server in a process of its own, and by the embedded base."""
+"""Pairs of candidates, drawn and judged: by a real HTTP server in a process of its own, and by the embedded base.
+
+Of the candidates here the brighter edit is the better one."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from chat_client import chat_server
 from fake_server import Server
 from hypothesis import given
 from hypothesis import strategies as st
-from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, prompts, recipe
 
-from editjudge.core import params, records
+from editjudge.core import images, params, records
 from editjudge.editors import settings
 from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
 from editjudge.labels import verdicts
-from editjudge.measures.annotation.recipe import Judging, load_recipe
+from editjudge.measures.annotation.recipe import Judging, Recipe, load_recipe
 from editjudge.models.endpoint.spending import Account
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, train_pairs
@@ -28,6 +32,55 @@ ROOT = Path(__file__).parents[2]
 SEVEN = ("FLUX.2-dev", "FLUX.2-klein-4B", "FLUX.2-klein-9B", "Qwen-Image-Edit", "Qwen-Image-Edit-2509", "a10", "a9")
 NAMES = st.lists(st.from_regex(r"[A-Za-z0-9._-]{1,8}", fullmatch=True), min_size=2, max_size=7, unique=True)
 SETTING = {"prompts_per_task": 99, "least_change": 1.0}
+MODELS = ("flux-2", "flux-10", "qwen-2509", "qwen-2511")
+LIGHT = {"flux-2": 40, "flux-10": 90, "qwen-2509": 140, "qwen-2511": 140}  # of equal ones neither wins
+
+
+def grey(level: int, contrast: int = 0) -> bytes:
+    """A PNG of this mean brightness, its left half darker and its right half brighter by the contrast."""
+    pixels = np.full((24, 32, 3), level, np.uint8)
+    pixels[:, :16] -= np.uint8(contrast)
+    pixels[:, 16:] += np.uint8(contrast)
+    return images.encode_png(pixels)
+
+
+def recipe(most: int = 6, prompt: str = "decision") -> Recipe:
+    """A recipe of a task that a VLM judges."""
+    judging = Judging(prompt, "visual_consistency", most)
+    return Recipe("enhancement", (), pipeline="vlm_as_a_judge", image_side=1024, judge=judging)
+
+
+def prompts(count: int) -> list[dict[str, Any]]:
+    """Rows of a pool, as far as judges need them, with instructions q0, q1, ..."""
+    plain = {"task": "enhancement", "image": grey(100), "regions": []}
+    return [plain | {"key": f"k{n}", "instruction": f"q{n}"} for n in range(count)]
+
+
+def candidates(count: int, models: Iterable[str] = MODELS) -> list[dict[str, Any]]:
+    """Every model's edit of every prompt."""
+    done = {"task": "enhancement", "status": "done", "reason": None}
+    return [
+        done | {"key": f"k{n}", "model": model, "damage": 255.0 - LIGHT[model]}
+        | {"image": grey(LIGHT[model] + n % 100, contrast)}
+        for contrast, model in enumerate(models) for n in range(count)
+    ]  # fmt: skip
+
+
+def endpoint(url: str, **changes: Any) -> dict[str, Any]:
+    """A judge's setting."""
+    plain = {"backend": "endpoint", "base_url": url, "model": "m", "rule": "agreement", "logprobs": 0, "timeout": 5.0}
+    return plain | changes
+
+
+def annotated(
+    judges: dict[str, dict[str, Any]], count: int, file: Path, edits: Sequence[dict[str, Any]] | None = None, **how: Any
+) -> tuple[list[dict[str, Any]], dict[str, Account]]:
+    """The verdicts on the pairs of so many prompts."""
+    prompt = {"prompt": recipe(**how).judge.prompt}
+    opened = {n: asking.open_judge(f"{verdicts.SECTION}.{n}", prompt | given, file) for n, given in judges.items()}
+    shown = candidates(count) if edits is None else list(edits)
+    rows = verdicts.annotate_pairs(prompts(count), shown, recipe(**how), opened)
+    return rows, {name: judge.account for name, judge in opened.items()}
 
 
 def test_names_are_ordered_as_people_count() -> None:

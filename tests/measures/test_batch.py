@@ -342,6 +342,8 @@ def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason
     row = {"task": "color_alter", "status": "done", "reason": None, "damage": None}
     candidates = [row | {"key": "k", "model": name, "image": data} for name, data in given.items()]
     candidates += [row | {"key": p["key"], "model": "sound", "image": given["sound"]} for p in prompts[1:]]
+    failed = {"status": "failed", "reason": "out of memory", "image": None}
+    candidates.append(row | {"key": "k", "model": "failed"} | failed)
     with resume.RecordCache(tmp_path / "a") as cache:
         rows = annotate.annotate(prompts, candidates, recipe, cache)
     records.check("annotations", rows, "annotations")
@@ -353,6 +355,7 @@ def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason
         "corrupt": reasons["k", "corrupt"],
         "gif": "not a PNG, JPEG or WebP image",
     }
+    assert reasons["k", "failed"] == "candidate: out of memory"
     assert "broken image" in reasons["k", "corrupt"]
     assert reasons["source_bomb", "sound"] == f"source: {limit}"
     assert reasons["source_gif", "sound"] == "source: not a PNG, JPEG or WebP image"
@@ -361,8 +364,8 @@ def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason
     assert "no area inside the image of 96 x 72" in reasons["outside", "sound"]
     assert all(m["value"] is not None for row in rows if row["status"] == "done" for m in row["measures"])
     counted = annotate.counts(rows, recipe, SlotSetting())
-    assert counted["failed"] == sum(reason is not None for reason in reasons.values()) == 9
-    assert sum(each["records"] for each in counted["reasons"]) == 9
+    assert counted["failed"] == sum(reason is not None for reason in reasons.values()) == 10
+    assert sum(each["records"] for each in counted["reasons"]) == 10
 
 
 def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndarray, tmp_path: Path) -> None:

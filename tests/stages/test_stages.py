@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from editjudge.core import images, params, records
+from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.editors import settings
@@ -15,7 +14,6 @@ from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.annotation.recipe import load_recipe
-from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench, summary
 from editjudge.stages.graph.arena import read_panel
@@ -76,20 +74,6 @@ def test_annotations_of_a_new_model_leave_the_others_in_the_cache(
     assert [row["model"] for row in rows[:3]] == ["leaky", "precise", "shifted"]
     values = {row["model"]: row["measures"][0]["value"] for row in rows[:3]}
     assert values["precise"] > values["leaky"] > values["shifted"]
-
-
-def test_annotations_of_failed_and_broken_candidates_are_failed_records(prompts: list[dict], tmp_path: Path) -> None:
-    row = {"key": prompts[0]["key"], "task": "color_alter", "damage": None}
-    failed = row | {"model": "a", "status": "failed", "reason": "out of memory", "image": None}
-    broken = row | {"model": "b", "status": "done", "reason": None, "image": b"<html>"}
-    pixel = images.encode_png(np.zeros((1, 1, 3), np.uint8))
-    tiny, edit = {"key": "k", "image": pixel, "regions": []}, broken | {"key": "k", "image": pixel}
-    with resume.RecordCache(tmp_path / "a") as cache:
-        rows = annotate.annotate([prompts[0], tiny], [failed, broken, edit], RECIPE, cache)
-    records.check("annotations", rows, "annotations")
-    reasons = ["candidate: out of memory", "not a PNG, JPEG or WebP image", "the record has no box"]
-    assert [row["reason"] for row in rows] == reasons
-    assert annotate.counts(rows, RECIPE, SlotSetting())["failed"] == 3
 
 
 def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(

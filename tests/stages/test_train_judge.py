@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import training_pairs
-import training_runs
 
 from editjudge.core import images, params, records
 from editjudge.engine import launch as sft_launch
@@ -25,15 +24,8 @@ from editjudge.training.trainer import Trained
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.1, "learning_rate": 1e-3, "max_steps": 12}
-SMALL |= {
-    "batch_size": 4,
-    "global_batch": 4,
-    "log_every": 1,
-    "eval_every": 5,
-    "save_every": 2,
-    "held_out_share": 0.2,
-    "test_share": 0.1,
-}
+SMALL |= {"batch_size": 4, "global_batch": 4, "log_every": 1, "eval_every": 5, "save_every": 2}
+SMALL |= {"held_out_share": 0.2, "test_share": 0.1}
 OUTPUTS = ["models/adapter/adapter_model.safetensors", "models/adapter/adapter_config.json", "plots/train_loss.csv"]
 OUTPUTS += ["plots/train_eval.csv", "metrics/train_judge.json"]
 VALUES = params.load(ROOT / "params.yaml")
@@ -59,13 +51,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     """project(name, images, **settings): a folder with params, pairs and the tiny base, and the working directory."""
 
     def make(name: str, shown: dict[tuple[str, str], bytes | None], **settings: object) -> Path:
-        folder = training_runs.project(tmp_path / name, values_with(**settings), monkeypatch)
+        folder = training_pairs.project(tmp_path / name, values_with(**settings), monkeypatch)
         training_pairs.write(
             folder, [training_pairs.pair(int(key[1:])) for model, key in shown if model == "good"], shown
         )
         return folder
 
-    with training_runs.one_thread(monkeypatch):
+    with training_pairs.one_thread(monkeypatch):
         yield make
 
 
@@ -93,7 +85,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     assert not any((whole / "work/train_judge").iterdir()), "nothing is left of a training that has ended"
     folder, rng = project("killed", pairs), np.random.default_rng()
     step = int(rng.choice([2, 4, 6, 8]))
-    training_runs.kill_after(folder, train_judge.job().command, step, rng.uniform(0.0, 0.1))
+    training_pairs.kill_after(folder, train_judge.job().command, step, rng.uniform(0.0, 0.1))
     assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
     assert 0 < len(losses(folder)) < 12, "the curve is there while it trains"
     runs.carry_out(train_judge.job())

@@ -1,4 +1,4 @@
-"""Stage train_scorer: killed and gone on, as one and as two processes, what it reports and what it refuses."""
+"""Stage train_scorer: as one and as two processes, what it reports and what it refuses."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import lessons
 import numpy as np
 import pytest
 import torch
-import training_runs
+import training_pairs
 import yaml
 
 from editjudge.core import images, params, records
@@ -25,8 +25,6 @@ SMALL = {
     "lora_rank": 4, "lora_alpha": 8, "head_sizes": [16], "learning_rate": 1e-3, "max_steps": 6, "batch_size": 4,
     "global_batch": 4, "log_every": 1, "eval_every": 3, "save_every": 2, "held_out_share": 0.2, "data": "made",
 }  # fmt: skip
-OUTPUTS = [f"models/scorers/tiny/{name}" for name in ("model.safetensors", "head.safetensors", "scorer.json")]
-OUTPUTS += ["metrics/train_scorer/tiny.json", "plots/train_scorer/tiny_loss.csv", "plots/train_scorer/tiny_eval.csv"]
 Project = Callable[..., Path]
 
 
@@ -68,38 +66,27 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
     def make(name: str, **settings: object) -> Path:
         given = lessons.SCORER | SMALL | settings
-        folder = training_runs.project(tmp_path / name, {"train_scorer": {"tiny": given}}, monkeypatch)
+        folder = training_pairs.project(tmp_path / name, {"train_scorer": {"tiny": given}}, monkeypatch)
         pairs, pictures = rows(20)
         records.write(folder / "data/scorer_data/made.parquet", pairs, "scorer_data")
         records.write(folder / "data/scorer_images/made.parquet", pictures, "scorer_images")
         return folder
 
-    with training_runs.one_thread(monkeypatch):
+    with training_pairs.one_thread(monkeypatch):
         yield make
-
-
-def outputs(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in OUTPUTS}
 
 
 def losses(folder: Path) -> np.ndarray:
     return np.loadtxt(folder / "plots/train_scorer/tiny_loss.csv", delimiter=",", skiprows=1, ndmin=2)[:, 1]
 
 
-def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(project: Project):
+def test_two_processes_train_as_one(project: Project):
     whole = project("whole", head_dropout=0.0)
     runs.carry_out(train_scorer.job("tiny"))
     assert not any((whole / "work/train_scorer").iterdir()), "nothing is left of a training that has ended"
     [found] = json.loads((whole / "metrics/train_scorer/tiny.json").read_text())
     assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
     assert [row["test"]["n"] for row in found["agreement"]] == [5, 5, 5]
-
-    folder = project("killed", head_dropout=0.0)
-    training_runs.kill_after(folder, train_scorer.job("tiny").command, 2)
-    assert not (folder / "metrics/train_scorer/tiny.json").exists(), "killed too late"
-    runs.carry_out(train_scorer.job("tiny"))
-    assert json.loads((folder / "metrics/resume/train_scorer_tiny.json").read_text())["resumed_from"] >= 2
-    assert outputs(folder) == outputs(whole)
 
     launch = {"launcher": "torchrun", "nodes": 1, "processes": 2, "address": "localhost", "port": 29400}
     two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch | {"hostfile": "hostfile"})
@@ -131,10 +118,16 @@ def rater_project(project: Project, name: str, **settings: object) -> Path:
 
 def test_a_rater_is_trained_and_asked_beside_its_base(project: Project, monkeypatch: pytest.MonkeyPatch):
     folder = rater_project(project, "one")
-    monkeypatch.setattr(runs, "train", failing := Failing(runs.train))
+    train = runs.train
+
+    def killed_before_its_tests(*arguments: Any) -> None:
+        train(*arguments)
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(runs, "train", killed_before_its_tests)
     with pytest.raises(RuntimeError, match="killed"):
         runs.carry_out(train_scorer.job("tiny"))
-    failing.killed = False
+    monkeypatch.setattr(runs, "train", train)
     runs.carry_out(train_scorer.job("tiny"))
     [found] = json.loads((folder / "metrics/train_scorer/tiny.json").read_text())
     assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
@@ -145,18 +138,6 @@ def test_a_rater_is_trained_and_asked_beside_its_base(project: Project, monkeypa
     assert found["details"][0]["unscored_untrained"] == 5, "the base has never seen the question"
     assert (folder / "models/scorers/tiny/model.safetensors").is_file()
     assert not any((folder / "work/train_scorer").iterdir())
-
-
-class Failing:
-    """A training that is killed after it has ended, before its tests."""
-
-    def __init__(self, train: Callable[..., None]) -> None:
-        self.train, self.killed = train, True
-
-    def __call__(self, *arguments: Any) -> None:
-        self.train(*arguments)
-        if self.killed:
-            raise RuntimeError("killed")
 
 
 def test_rows_that_no_rater_can_learn_from_are_named(project: Project):

@@ -1,0 +1,38 @@
+"""A copy of this repository as a fresh clone is, and commands that run in it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from editjudge.cli import verify
+
+ROOT = Path(__file__).parents[2]
+
+
+class Clone:
+    """A folder with a copy; `small` as verify.small_copy makes it, else with git's files and dvc.lock."""
+
+    def __init__(self, folder: Path, small: bool = False) -> None:
+        folder.mkdir()
+        (verify.small_copy if small else verify.copy)(ROOT, folder)
+        if not small:
+            shutil.copy(ROOT / "dvc.lock", folder)
+        self.folder = folder
+        self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
+        self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self.env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """What a command writes to stdout. AssertionError with the end of all that it said where it fails."""
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def json(self, name: str) -> Any:
+        """A file of metrics, in whichever form it is written."""
+        found = json.loads((self.folder / name).read_text())
+        return found[0] if isinstance(found, list) else found
