@@ -54,13 +54,8 @@ def real() -> dict[str, tuple]:
         made = [small(images.decode((SHARED / each).read_bytes())) for each in edited]
         made += [poorer(made[0], model) for model in MODELS[len(made) :]]
         height, width = small(own).shape[:2]
-        found[key] = (
-            task,
-            words,
-            small(own),
-            made,
-            [[int(x * s) for x, s in zip(box, (width, height) * 2, strict=True)] for box in boxes],
-        )
+        pixels = [[int(x * s) for x, s in zip(box, (width, height) * 2, strict=True)] for box in boxes]
+        found[key] = (task, words, small(own), made, pixels)
     return found
 
 

@@ -8,17 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pictures import picture as png
 
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Point, pairs
-from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
 from editjudge.core.tables import TableError
-
-
-def png(seed: int) -> bytes:
-    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8))
 
 
 def struct(seed: int) -> dict:

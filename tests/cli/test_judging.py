@@ -132,6 +132,8 @@ def test_a_ranking_of_match_files_leaves_failed_ones_out(tmp_path: Path, monkeyp
         ("rank m.jsonl --ties none", "rank.ties must be"),
         ("rank m.jsonl --anchor c", "anchor has 'c'"),
         ("rank m.jsonl --exclude c", "exclude has 'c'"),
+        ("rank m.jsonl --anchor a --anchor-rating nan", "anchor_rating must be a finite number, not nan"),
+        ("rank m.jsonl --replicates -1", "replicates must be at least 0, not -1"),
         ("rank", "no match files"),
     ):
         with pytest.raises(UserError, match=message):

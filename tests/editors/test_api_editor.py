@@ -1,7 +1,6 @@
 """The editor behind an API, against a real HTTP server in a process of its own."""
 
 import hashlib
-import io
 import time
 from collections import Counter
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import openai
 import pytest
 from chat_client import edit_server
-from PIL import Image
+from pictures import picture as source
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
@@ -23,13 +22,6 @@ from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
 
 KEY = "sk-secret-0123456789"
 HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
-
-
-def source(seed: int = 0, form: str = "PNG") -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form)
-    return buffer.getvalue()
 
 
 def request(prompt: str, seed: int = 0, **changes: Any) -> Request:

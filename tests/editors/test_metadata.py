@@ -84,6 +84,7 @@ def test_order_spelling_and_foreign_fields_stay_as_they_were() -> None:
     assert "加" in second
     [line] = metadata.merge(metadata.parse(b'{"key": "b", "i": "\\u52a0"}', "m"), "new", {"b": "x"})
     assert metadata.dump([line]).isascii(), "as the line was"
+    assert line.values == {"key": "b", "i": "加", "candidates": [{"model": "new", "image": "x"}]}
 
 
 def test_a_model_that_is_there_is_a_conflict_unless_it_is_to_be_replaced() -> None:
@@ -102,11 +103,6 @@ def test_a_model_that_is_there_is_a_conflict_unless_it_is_to_be_replaced() -> No
         {"model": "B", "image": "b"},
     ]
     assert values["candidates"][0]["image"] == "old.png", "the lines that were given are not changed"
-
-
-def test_a_line_without_candidates_gets_some() -> None:
-    [line] = metadata.merge(metadata.parse(b'{"key": "a", "source_image": "s.png"}', "m"), "x", {"a": "x/a.png"})
-    assert line.values == {"key": "a", "source_image": "s.png", "candidates": [{"model": "x", "image": "x/a.png"}]}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from chat_client import kept
 
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
@@ -57,7 +58,7 @@ def test_runs_that_use_a_cache_at_once_lose_nothing_and_agree(tmp_path: Path) ->
     for run in runs:
         run.join(60)
     assert [run.exitcode for run in runs] == [0, 0, 0]
-    assert [count(file) for file in sorted(tmp_path.glob("*.sqlite"))] == [61] * 20
+    assert [kept(file) for file in sorted(tmp_path.glob("*.sqlite"))] == [61] * 20
 
 
 class OneThread(ThreadPoolExecutor):
@@ -84,18 +85,6 @@ def test_after_an_error_nothing_more_is_begun(tmp_path: Path) -> None:
     with resume.RecordCache(tmp_path / "c.sqlite") as cache, pytest.raises(ValueError, match="broken"):
         resume.run(jobs(*((n,) for n in range(9))), fail, cache, "t", lambda _: OneThread(1))
     assert began in ([0], [0, 1])
-
-
-def count(file: Path) -> int:
-    if not file.exists():
-        return 0
-    connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
-    try:
-        return connection.execute("SELECT count(*) FROM records").fetchone()[0]
-    except sqlite3.OperationalError:  # the table is not there yet
-        return 0
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize("damage", ["data = NULL", "data = x'00'", "meta = '{}'", "meta = x'ff'", "hash = NULL"])

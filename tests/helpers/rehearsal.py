@@ -131,12 +131,8 @@ class Rehearsal:
         edits = [f"candidates@{name}" for name in values["editors"]]
         said = [f"annotate@{task}" for task in values["tasks"]]
         said += [f"train_scorer@{name}" for name in values["train_scorer"]]
-        judged = [
-            "train_pairs",
-            "train_judge",
-            "merge_judge",
-            *(f"judge_benchmark@{name}" for name in values["benchmarks"]),
-        ]
+        judged = ["train_pairs", "train_judge", "merge_judge"]
+        judged += [f"judge_benchmark@{name}" for name in values["benchmarks"]]
         rated = [f"rate@{name}" for name in values["suites"]]
         self.dvc(["repro", "filter", "gedit_bench", "suite", "scorer_data"])
         for sides in ((edits[::2], edits[1::2]), (said[::2], said[1::2]), (judged, rated)):

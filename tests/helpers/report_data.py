@@ -17,10 +17,8 @@ from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
 TASK = "color_alter"
-DAMAGE: dict[str, float | None] = {"precise": 0.0, "leaky": 1.5, "box": 3.0, "shifted": 6.0} | {
-    "unedited": 0.0,
-    "broken": None,
-}
+DAMAGE: dict[str, float | None] = {"precise": 0.0, "leaky": 1.5, "box": 3.0, "shifted": 6.0, "unedited": 0.0}
+DAMAGE["broken"] = None
 SCRIPT = "</script><script>window.stolen = 1</script><img src=x onerror='window.stolen = 1'>"
 LONG = "w" * 5000
 RIGHT_TO_LEFT = "غيّر لون السماء \u202e abc"
@@ -32,7 +30,8 @@ MEASURES = (
     ("edit_area", "L_channel_ssim", -0.02),
     ("edit_area", "structure_similarity", -0.02),
 )  # area, measure, what a unit of damage does to it
-WINNERS = {1: "Image A", -1: "Image B", 0: "Tie"}
+SIDES = ("Image A", "Image B")
+WINNERS = {1: SIDES[0], -1: SIDES[1], 0: "Tie"}
 
 
 def values() -> dict[str, Any]:
@@ -57,9 +56,8 @@ def write(folder: Path, prompts: int = 4, side: int = 48) -> dict[str, Any]:
 
     write_row(f"pools/{TASK}.parquet", rows, "pools")
     for model in DAMAGE:
-        its = [edits[row["key"]][model] for row in rows]
-        write_row(f"candidates/{model}/{TASK}.parquet", its, "candidates")
-        write_row(f"gallery/{model}.parquet", its, "candidates")
+        for name in (f"candidates/{model}/{TASK}", f"gallery/{model}"):
+            write_row(f"{name}.parquet", [edits[row["key"]][model] for row in rows], "candidates")
     annotations = [_annotation(row, edits[row["key"]][model], rng) for row in rows for model in sorted(DAMAGE)]
     write_row(f"annotations/{TASK}.parquet", annotations, "annotations")
     write_row(f"pair_verdicts/{TASK}.parquet", [], "pair_verdicts")
@@ -150,18 +148,11 @@ def _matches(key: str, rng: np.random.Generator) -> list[records.Row]:
 
 
 def _item(row: records.Row, edits: dict[str, records.Row]) -> records.Row:
-    return {
-        "key": row["key"],
-        "task": TASK,
-        "instruction": row["instruction"],
-        "source_image": {"bytes": row["image"], "path": None},
-        "edited_images": [{"bytes": edits[model]["image"], "path": None} for model in ("precise", "box")],
-        "winner": "Image A",
-        "damages": [0.0, 3.0],
-        "models": ["precise", "box"],
-        "origin": row["origin"],
-        "regions": [{"box": [10, 8, 30, 24], "label": "thing"}],
-    }
+    models = ["precise", "box"]
+    shown = [{"bytes": image, "path": None} for image in (row["image"], *(edits[name]["image"] for name in models))]
+    kept = {name: row[name] for name in ("key", "task", "instruction", "origin")}
+    kept |= {"source_image": shown[0], "edited_images": shown[1:], "models": models, "damages": [0.0, 3.0]}
+    return kept | {"winner": SIDES[0], "regions": [{"box": [10, 8, 30, 24], "label": "thing"}]}
 
 
 def _verdict(item: records.Row, judge: str, rng: np.random.Generator) -> records.Row:

@@ -100,12 +100,8 @@ def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> N
             row = {"task_type": "ic", "instruction": INSTRUCTION.format(number)}
             row["input_images"] = [f"{prefix}Image/{number}.png"]
             lines.setdefault(nano / f"json/{file}_cleaned.jsonl", []).append(row)
-    for kind in (
-        "Zoom in",
-        "Photo to cartoon/sketch/comic",
-        "Remove an existing object",
-        "Add new (handwritten/printed/etc) text",
-    ):
+    kinds = ("Zoom in", "Photo to cartoon/sketch/comic", "Remove an existing object")
+    for kind in (*kinds, "Add new (handwritten/printed/etc) text"):
         number = next(numbers)
         (pico / f"images/{number}.png").write_bytes(picture(number))
         row = {"open_image_input_url": f"{images}/data/sources/pico/images/{number}.png", "edit_type": kind}

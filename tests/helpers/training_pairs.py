@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
-from editjudge.core import params, records
+from editjudge.core import images, params, records
 from editjudge.stages import train_judge
 from editjudge.training import runs
 from editjudge.training.settings import TrainJudgeSetting
@@ -27,6 +28,10 @@ TASK = "subject_remove"
 def setting(**changes: Any) -> TrainJudgeSetting:
     """The committed training, changed."""
     return replace(train_judge.read_setting(params.load(ROOT / "params.yaml")), **changes)
+
+
+def picture(seed: int, height: int = 32) -> bytes:
+    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (height, 32, 3), dtype=np.uint8))
 
 
 def pair(number: int) -> records.Row:

@@ -5,7 +5,6 @@ import base64
 import json
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -232,24 +231,6 @@ def test_a_failing_batch_a_full_queue_and_another_template_are_errors_and_not_th
         assert (code, words in reply["error"]["message"]) == (status, True)
     assert reply["error"]["type"] == "server_error"
     assert post(trained, body(questions[0]))[0] == 200
-
-
-def test_a_request_whose_client_hung_up_is_not_answered(
-    trained: Running, questions: list[Question], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer, go, sizes = trained.server.batcher.answer, threading.Event(), []
-    monkeypatch.setattr(
-        trained.server.batcher, "answer", lambda batch: go.wait(10) and (sizes.append(len(batch)) or answer(batch))
-    )
-    first = threading.Thread(target=post, args=(trained, body(questions[0])))
-    first.start()
-    time.sleep(0.1)
-    with pytest.raises(httpx2.ReadTimeout):
-        httpx2.post(f"{trained.url}/chat/completions", json=body(questions[1]), timeout=0.3)
-    go.set()
-    first.join()
-    assert post(trained, body(questions[2]))[0] == 200
-    assert [size for size in sizes if size] == [1, 1]
 
 
 def test_whole_numbers_may_be_written_as_floats(trained: Running, questions: list[Question]) -> None:

@@ -104,15 +104,6 @@ def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
     assert "editjudge_reward_seconds_count 300" in lines
 
 
-def test_what_waits_is_scored_together_and_a_request_may_hold_several_batches() -> None:
-    with Running() as running:
-        [results] = [reward_client.score(running.url, [("x", picture(n), picture(n + 1)) for n in range(40)])]
-        assert [each["overall"] for each in results] == [
-            expected(picture(n), picture(n + 1)).overall for n in range(40)
-        ]
-        assert running.scorer.batches == [16, 16, 8]
-
-
 @pytest.mark.parametrize("wrong", ["nan", "None"])
 def test_a_scorer_whose_numbers_are_not_finite_has_no_score(wrong: str) -> None:
     class Wrong(PixelScorer):

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import struct
 import sys
 import threading
 import zlib
@@ -22,6 +21,7 @@ import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pictures import bomb
 from PIL import Image
 
 from editjudge.core import images, main, params, records, tables
@@ -292,16 +292,6 @@ def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
         load("subject_remove", "datasets", tmp_path)
 
 
-def bomb() -> bytes:
-    """A PNG of 60,000 x 60,000 pixels in a hundred bytes."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
-
-
 def plain(key: str = "x", instruction: object = TEXT, image: object = "good.png") -> dict:
     return {"key": key, "instruction": instruction, "image": image}
 
@@ -366,7 +356,7 @@ def folder(tmp_path: Path) -> Path:
     buffer = io.BytesIO()
     Image.new("P", (32, 32)).save(buffer, "GIF")
     kinds = {"page.png": b"<html>", "moving.gif": buffer.getvalue(), "empty.png": b""}
-    kinds |= {"cut.png": png(1, 200, 200)[:-500], "bomb.png": bomb()}
+    kinds |= {"cut.png": png(1, 200, 200)[:-500], "bomb.png": bomb(60_000)}
     kinds |= {"small.png": png(1, 32, 15), "wide.png": png(1, 200, 40), "large.png": png(1) + bytes(600_000)}
     for name, data in kinds.items():
         (inside / name).write_bytes(data)

@@ -45,12 +45,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values["train_judge"] |= {"learning_rate": 3e-3, "max_steps": 24, "global_batch": 8, "held_out_share": 0.0}
     values["learning_curve"] = {"judge": {"shares": [0, 1.0]}}
     values["train_judge"] |= {"test_share": 0.0, "launch": values["train_judge"]["launch"] | {"processes": 1}}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/tiny_base").symlink_to(ROOT / "models/tiny_base")
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return training_pairs.project(tmp_path, values, monkeypatch)
 
 
 def test_a_judge_learns_what_the_labels_say(project: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import training_pairs
+from training_pairs import picture
 
 from editjudge.core import images, params, records
 from editjudge.engine import launch as sft_launch
@@ -29,10 +30,6 @@ SMALL |= {"held_out_share": 0.2, "test_share": 0.1}
 OUTPUTS = ["models/adapter/adapter_model.safetensors", "models/adapter/adapter_config.json", "plots/train_loss.csv"]
 OUTPUTS += ["plots/train_eval.csv", "metrics/train_judge.json"]
 VALUES = params.load(ROOT / "params.yaml")
-
-
-def picture(seed: int, height: int = 32) -> bytes:
-    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (height, 32, 3), dtype=np.uint8))
 
 
 def pictures(count: int) -> dict[tuple[str, str], bytes | None]:

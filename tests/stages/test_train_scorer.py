@@ -12,8 +12,9 @@ import pytest
 import torch
 import training_pairs
 import yaml
+from training_pairs import picture
 
-from editjudge.core import images, params, records
+from editjudge.core import params, records
 from editjudge.core.errors import UserError
 from editjudge.stages import train_scorer
 from editjudge.training import runs
@@ -26,10 +27,6 @@ SMALL = {
     "global_batch": 4, "log_every": 1, "eval_every": 3, "save_every": 2, "held_out_share": 0.2, "data": "made",
 }  # fmt: skip
 Project = Callable[..., Path]
-
-
-def picture(seed: int) -> bytes:
-    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (32, 32, 3), dtype=np.uint8))
 
 
 def rows(count: int) -> tuple[list[records.Row], list[records.Row]]:

@@ -235,21 +235,6 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
     assert board["by_dimension"][0]["models"][0]["low"] < board["by_dimension"][0]["models"][0]["high"]
 
 
-def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
-    for content, message, *options in (
-        ("", "the file is empty"),
-        (ONE + '{"key": "p2_pair_a_vs_b", "winner": "both"}\n', "line 2: winner 'both' is none of"),
-        (ONE, "anchor_rating must be a finite number, not nan", "--anchor", "a", "--anchor-rating", "nan"),
-        (ONE, "replicates must be at least 0, not -1", "--replicates", "-1"),
-    ):
-        done = run(saved(tmp_path, content), "--json", tmp_path / "out.json", *options)
-        assert done.returncode == 1
-        assert done.stderr.startswith("rank: ")
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
-        assert not (tmp_path / "out.json").exists()
-
-
 def test_a_part_that_cannot_be_rated_says_why(tmp_path):
     rows = [("p1", "a", "b", "Image A", "t1"), ("p2", "a", "b", "Image B", "t1"), ("p3", "a", "b", "Image A", "t2")]
     rows += [("p4", "a", "b", None, "t3"), ("p5", "a", "b", "Tie", None)]

@@ -53,16 +53,6 @@ def test_equal_means_are_ties_whatever_the_rounding():
     assert scores["p", "a"] == scores["q", "e"] == 0.2
 
 
-def test_peoples_own_means_are_the_perfect_scorer():
-    """1 by Fisher's mean and the plain one; by the papers' own formula, which leaves out arctanh, tanh(1)."""
-    rng = np.random.default_rng(0)
-    ratings = {(f"p{n}", m): tuple(rng.integers(0, 3, 3) / 2) for n in range(40) for m in "abc"}
-    result = report({edit: sum(values) / 3 for edit, values in ratings.items()}, ratings)
-    assert result["spearman"] == pytest.approx(1)
-    assert result["aurora"] == pytest.approx(1)
-    assert result["imagenhub"] == pytest.approx(math.tanh(1))
-
-
 def test_the_three_means_by_hand():
     """Models with rho 1/2 and -1: mean -1/4."""
     ranks = {"a": ([1, 2, 3], [2, 1, 3]), "b": ([1, 2, 3], [3, 2, 1])}
