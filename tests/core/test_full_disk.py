@@ -1,9 +1,40 @@
 """A full disk is one line that names the file and how to go on; the old file stays, and nothing is half-written."""
 
-import full_disk
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-pytestmark = pytest.mark.skipif(not full_disk.is_possible(), reason="no disk can be mounted here")
+ROOT = Path(__file__).parents[2]
+
+
+def run(code: str, folder: Path, kilobytes: int) -> subprocess.CompletedProcess[str]:
+    """Python code in the folder, which is a disk of that size; what is left there is listed on stdout's last line."""
+    mount = f"mount -t tmpfs -o size={kilobytes}k none {shlex.quote(str(folder))} && cd {shlex.quote(str(folder))}"
+    script = f'{mount} && {{ "$0" -c "$1"; said=$?; find . -type f | sort | tr "\\n" " "; exit $said; }}'
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, sys.executable, code],
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests/helpers'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def is_possible() -> bool:
+    """Whether this system lets one mount a disk in a namespace."""
+    command = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs none /mnt"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not is_possible(), reason="no disk can be mounted here")
 BEGIN = """
 import os
 from pathlib import Path
@@ -50,7 +81,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(work: str, tmp_
     old = "" if work == "cache" else 'Path("data/f").write_text("old"); '
     after = 'assert Path("data/f").read_text() == "old"' if old else ""
     code = f"{BEGIN}\n{old}\ntry:\n    guarded('embed', {work})\nfinally:\n    {after or 'pass'}"
-    done = full_disk.run(code, tmp_path, 2048)
+    done = run(code, tmp_path, 2048)
     assert done.returncode == 1, done.stderr
     [line] = done.stderr.splitlines()
     assert line.startswith("embed: ")

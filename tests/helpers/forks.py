@@ -56,15 +56,12 @@ def server() -> subprocess.Popen[str]:
 
 def program(*words: object) -> Done:
     """The program `editjudge` in the current folder."""
-    return _run("editjudge", *words)
+    return run("", *words)
 
 
 def run(module: str, *words: object) -> Done:
-    """A module of ours in the current folder."""
-    return _run(f"editjudge.{module}", *words)
-
-
-def _run(module: str, *words: object) -> Done:
+    """A module of ours in the current folder; "" is the program."""
+    module = f"editjudge.{module}".removesuffix(".")
     asked, answers = server().stdin, server().stdout
     assert asked
     assert answers

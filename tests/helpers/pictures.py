@@ -1,7 +1,9 @@
-"""Random images of any form."""
+"""Random images of any form, and what a source of a scorer's data writes its images to, kept in memory."""
 
 import io
 import zlib
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -20,3 +22,16 @@ def bomb(side: int) -> bytes:
     chunks = (b"IHDR" + side.to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]), b"IDAT")
     framed = ((len(c) - 4).to_bytes(4, "big") + c + zlib.crc32(c).to_bytes(4, "big") for c in chunks)
     return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+class KeptImages:
+    """Keeps what a source adds, by SHA-256, as stages.scorer_data.ImageFile names it."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] = {}
+        self.added: dict[str, bytes] = {}
+
+    def add(self, image: bytes) -> tuple[str, str]:
+        digest = sha256(image).hexdigest()
+        self.added[digest] = image
+        return f"data/scorer_images/x.parquet/{digest}", digest

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_images import KeptImages
+from pictures import KeptImages
 from tiny_models import clip_folder
 
 from editjudge.core import images, records

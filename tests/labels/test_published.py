@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_images import KeptImages
+from pictures import KeptImages
 
 from editjudge.core import records
 from editjudge.core.settings import read
