@@ -5,8 +5,7 @@
     'Image A'
 
 The functions and classes are those of `editjudge.api`. They are loaded when they are used, and importing the package
-changes nothing in the process.
-"""
+changes nothing in the process."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

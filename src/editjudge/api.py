@@ -5,8 +5,7 @@ An image is a file's path, the bytes of a PNG, JPEG or WebP, a PIL image, or an 
 Judges are entries of `judges`, `scorers` or `raters` in a params.yaml: the file `params`, else the one in the current
 folder, else the one that comes with the package. Their answers are kept in the folder `work`, or where the environment
 variable EDITJUDGE_WORK says, and a question that was answered is not asked again. Errors that a caller can fix are
-`UserError`s with one line: a file that is missing, a name that is unknown, a model that cannot be loaded.
-"""
+`UserError`s with one line: a file that is missing, a name that is unknown, a model that cannot be loaded."""
 
 import io
 import os
@@ -42,8 +41,7 @@ class Answer:
     """One answer of a judge, in terms of the caller's A and B.
 
     winner: "Image A", "Image B", "Tie", or None if there is no verdict, for the `reason`. p_a: the judge's probability
-    that A wins, 0..1, ties apart; None if it gives none. reply: its words, if it has any.
-    """
+    that A wins, 0..1, ties apart; None if it gives none. reply: its words, if it has any."""
 
     winner: Winner | None
     p_a: float | None
@@ -57,8 +55,7 @@ class Comparison:
 
     winner: "Image A", "Image B", "Tie", or None if there is no verdict, for the `reason`. p_a: the mean probability
     that A wins over both orders, 0..1; None if the judge gives none. forward, backward: the answers with A first, and
-    with B first. scores: A's and B's, higher is better, if the judge compares by scores; else None.
-    """
+    with B first. scores: A's and B's, higher is better, if the judge compares by scores; else None."""
 
     winner: Winner | None
     p_a: float | None
@@ -74,8 +71,7 @@ class ScoredEdit:
 
     overall: in the scorer's own unit; None if there is no score, for the `reason`. dimensions: by name, in that unit.
     std, overall_std: their standard deviations, if the scorer knows them. calibrated: 0..1, the share of the edits the
-    scorer was trained on that score lower; None if unknown. said: a rater's reply.
-    """
+    scorer was trained on that score lower; None if unknown. said: a rater's reply."""
 
     overall: float | None
     dimensions: Mapping[str, float] = field(default_factory=dict)
@@ -91,8 +87,7 @@ class EditMeasures:
     """Measures of one edit, by `area.measure`.
 
     values: None for a measure that could not be taken, for the reason in `reasons`. directions: 1 if a higher value is
-    better (less has changed that should have stayed), -1 if a lower one is.
-    """
+    better (less has changed that should have stayed), -1 if a lower one is."""
 
     values: Mapping[str, float | None]
     reasons: Mapping[str, str]
@@ -106,8 +101,7 @@ class Ranking:
     models: one mapping for each, with model, rating (1000 is the mean), low and high (its 95 % interval, None if there
     is none), rank, rank_low, rank_high, p_best (0..1, how likely it is the best of all) and matches. matches, ties,
     unscored: how many there were; an unscored match is no tie. warnings: in words. details: all figures, such as tie
-    parameters, win rates and separated groups, as `editjudge rank --json` writes them.
-    """
+    parameters, win rates and separated groups, as `editjudge rank --json` writes them."""
 
     models: Sequence[Mapping[str, Any]]
     matches: int
@@ -167,8 +161,7 @@ def load_judge(name: str | None = None, *, params: str | os.PathLike[str] | None
     ...     found = judge.compare(photo, near, far, "Make it red", task="color_alter", boxes=[(30, 20, 66, 52)])
     ...     again = judge.compare(photo, far, near, "Make it red", task="color_alter", boxes=[(30, 20, 66, 52)])
     >>> found.winner, again.winner
-    ('Image A', 'Image B')
-    """
+    ('Image A', 'Image B')"""
     values = _settings(params)
     return LoadedJudge(values, name or next(iter(settings.leaf(values, "judges"))))
 
@@ -202,8 +195,7 @@ def compare(
 
     >>> found = compare(photo, near, far, "Make it red", judge="measures", task="color_alter", boxes=[(30, 20, 66, 52)])
     >>> found.winner, found.forward.winner, found.backward.winner
-    ('Image A', 'Image A', 'Image A')
-    """
+    ('Image A', 'Image A', 'Image A')"""
     with load_judge(judge, params=params) as loaded:
         return loaded.compare(source, a, b, instruction, task=task, boxes=boxes)
 
@@ -224,8 +216,7 @@ def score(
 
     >>> found = score(photo, near, "Make it red", scorer="dino_i")
     >>> -1 <= found.overall <= 1, found.reason
-    (True, None)
-    """
+    (True, None)"""
     with load_judge(scorer, params=params) as loaded:
         return loaded.score(source, edited, instruction, task=task)
 
@@ -247,8 +238,7 @@ def measure(
 
     >>> found = measure(photo, near, ["unedit_area.delta_e", "edit_area.ssim"], boxes=[(30, 20, 66, 52)])
     >>> found.values["unedit_area.delta_e"], found.directions["unedit_area.delta_e"]
-    (0.0, -1)
-    """
+    (0.0, -1)"""
     setting = slot_setting_of(_settings(params))
     recipe = recipe_for(list(names), bool(boxes or len(masks)))
     if task:
@@ -286,8 +276,7 @@ def rank(
 
     >>> found = rank("matches.jsonl", replicates=0)
     >>> [row["model"] for row in found.models], found.unscored
-    (['x', 'y'], 1)
-    """
+    (['x', 'y'], 1)"""
     setting = {"prior": prior, "weighting": weighting, "ties": ties, "replicates": replicates, "seed": seed}
     setting |= {"anchor": anchor or boards.NO_ANCHOR, "anchor_rating": anchor_rating, "exclude": tuple(exclude)}
     paths = [Path(file) for file in files]

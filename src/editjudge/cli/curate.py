@@ -105,8 +105,7 @@ def curate(
         share: Keep at most this share of them, such as 0.5.
         per_prompt: Keep at most so many edits of each key, the best ones.
         per_task: Keep at most so many of each task.
-        near_bits: Edits that differ in at most so many of 64 bits are one; -1 for equal bytes only.
-    """
+        near_bits: Edits that differ in at most so many of 64 bits are one; -1 for equal bytes only."""
     if bool(scorer) == bool(rater):
         raise UserError("give either --scorer or --rater")
     if share is not None and not 0 < share <= 1:

@@ -1,8 +1,7 @@
 """`editjudge export` and `gallery`: results of the graph as self-contained files, and edits in the published form.
 
 The published form of edits is files named `<model>/<key>.png` with a metadata.jsonl beside them. Of a gallery nothing
-that exists is overwritten unless --overwrite says so, and the file of --metadata never is.
-"""
+that exists is overwritten unless --overwrite says so, and the file of --metadata never is."""
 
 import hashlib
 import json
@@ -105,8 +104,7 @@ def export_pairs(*, out: Path) -> None:
     `datasets.load_dataset("parquet", ...)` loads it with its images.
 
     Args:
-        out: A Parquet file; replaced if it exists.
-    """
+        out: A Parquet file; replaced if it exists."""
     _write(out, with_images(records.read(PAIRS, "train_pairs")), FORM)
 
 
@@ -117,8 +115,7 @@ def export_dataset(
     """Write tables of the graph as a folder that `datasets.load_dataset(FOLDER)` opens, with their images as images.
 
     Args:
-        out: The folder.
-    """
+        out: The folder."""
     from datasets import Features, Image, List
     from datasets.table import table_cast
 
@@ -141,8 +138,7 @@ def conditioned(file: Path, bounds: tuple[float, float] | None) -> Iterator[reco
     """A selection's edits as an editor is trained with them: the instruction says the score, 1 to 5, in words.
 
     bounds: the scores that are 1 and 5; None: the scorer's calibrated values are taken, 0..1. TableError: no selection
-    of `editjudge curate`. FileError: neither bounds nor calibrated values.
-    """
+    of `editjudge curate`. FileError: neither bounds nor calibrated values."""
     columns = ["key", "instruction", "score", "calibrated", "source_image", "edited_image"]
     selection = opened(file, *columns)
     for number in range(selection.num_row_groups):
@@ -172,8 +168,7 @@ def export_edits(
     Args:
         out: The folder of the data set.
         bounds: LOW HIGH: the scores that are 1 and 5; without it the scorer's calibrated values are taken.
-        as_folder: An ImageFolder with metadata.jsonl, not Parquet.
-    """
+        as_folder: An ImageFolder with metadata.jsonl, not Parquet."""
     if bounds is not None and bounds[0] >= bounds[1]:
         raise FileError(f"--range {bounds[0]:g} {bounds[1]:g}: the first must be below the second")
     rows = conditioned(file, bounds)
@@ -197,8 +192,7 @@ def export_annotations(
     Args:
         out: The folder.
         tasks: All tasks of params.yaml, if not given.
-        no_images: Write only the JSON lines, without the images they point to.
-    """
+        no_images: Write only the JSON lines, without the images they point to."""
     for task in tasks or params.leaf(params.load(), "tasks"):
         written, instructions = dict[tuple[str, str | None], str](), dict[str, str]()
         for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
@@ -238,8 +232,7 @@ def read_grouped(*, file: File, out: Path, images: Path | None = None) -> None:
 
     Args:
         out: A Parquet file; replaced if it exists.
-        images: Folder of the images' paths; the file's own without it.
-    """
+        images: Folder of the images' paths; the file's own without it."""
     task = file.name.removesuffix(".jsonl").removesuffix("_grouped")
 
     def sha256(path: str | None) -> str | None:
@@ -287,8 +280,7 @@ def export_gallery(
         metadata: A metadata.jsonl whose lines get the images.
         source: The folder of MODEL.parquet.
         form: PNG files or one Parquet file for each model.
-        images_only: Write no metadata.jsonl.
-    """
+        images_only: Write no metadata.jsonl."""
     target = out / METADATA
     lines = None if metadata is None else read_lines(metadata)
     if not images_only:
@@ -336,8 +328,7 @@ def merge(
         out: The copy.
         source: The folder of MODEL.parquet.
         replace: Replace the images of a model that is there already.
-        prefix: What comes before MODEL/KEY.png in paths.
-    """
+        prefix: What comes before MODEL/KEY.png in paths."""
     check_free(out, overwrite, metadata)
     lines, told = read_lines(metadata), []
     keys = {line.key for line in lines}
@@ -366,8 +357,7 @@ def import_models(
         gallery: The folder that paths are relative to.
         out: The folder of MODEL.parquet.
         metadata: Its metadata.jsonl; in the gallery if not given.
-        prompts: Prompts that name the tasks.
-    """
+        prompts: Prompts that name the tasks."""
     source = metadata or gallery / METADATA
     lines = read_lines(source)
     wanted = model or gallery_lines.models(lines)
@@ -406,8 +396,7 @@ def write_suite(*, suite: Suite, model: Models, out: Path, overwrite: Overwrite 
     """Write models' edits of a suite's cases as KEY.png, as the suite's public evaluation expects them.
 
     Args:
-        out: The folder of the models' folders.
-    """
+        out: The folder of the models' folders."""
     files = {case["key"]: case["file"] for case in _cases(suite)}
     for name in model:
         pictures.check_name(name, "model")
@@ -430,8 +419,7 @@ def read_suite(
     Args:
         model: Name of the editing model.
         gallery: The model's images.
-        out: The Parquet file.
-    """
+        out: The Parquet file."""
     pictures.check_name(model, "model")
     report = pictures.GalleryReport()
     rows = pictures.read_suite(gallery, _cases(suite), model, report)

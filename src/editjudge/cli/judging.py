@@ -61,8 +61,7 @@ def compare(
         task: Print the measures of this task's recipe, such as color_alter; the judge `measures` needs it.
         measures: Print these measures, such as ssim, or with an area, unedit_area.ssim.
         box: Where the edit is: X0 Y0 X1 Y1 in pixels. May be given several times.
-        html: Write all of it with the images as one page.
-    """
+        html: Write all of it with the images as one page."""
     if task and measures:
         raise UserError("--task and --measures exclude each other")
     values, boxes, names = settings.load_own(params), box or (), measures or []
@@ -125,8 +124,7 @@ def score(
         edit: The edited image.
         instruction: What was asked for.
         task: The kind of edit; a rater has a rubric for each.
-        json: Write the figures to this file, too.
-    """
+        json: Write the figures to this file, too."""
     found = api.score(source, edit, instruction, scorer=scorer, task=task, params=params)
     if found.overall is None:
         raise UserError(f"{edit} is unscored: {found.reason}")
@@ -227,8 +225,7 @@ def measure(
         measures: Or these measures, such as ssim, or with an area, unedit_area.ssim.
         boxes: A table with the columns key and boxes or masks: where each edit is.
         masks: Or a folder with a mask for each key, whose brighter half is where the edit is.
-        limit: Only so many photos.
-    """
+        limit: Only so many photos."""
     if out.suffix not in WRITERS:
         raise TableError(f"--out {out}: {', '.join(WRITERS)} expected")
     if bool(task) == bool(measures) or (boxes and masks):

@@ -1,8 +1,7 @@
 """`editjudge publish`, `provenance` and `seed`: what travels with git, finished records with it, and where it is from.
 
 Finished records are the measures and the judges' replies in work/, a Parquet file for each item; no images. A record
-has the fingerprint of all it depends on, its code too, so an outdated one is never used.
-"""
+has the fingerprint of all it depends on, its code too, so an outdated one is never used."""
 
 import hashlib
 import json
@@ -140,8 +139,7 @@ def publish(*stages: str, version: str | None = None) -> None:
 
     Args:
         stages: Stages of dvc.yaml whose outputs travel with git.
-        version: Commit, and register every artifact under this version (GTO: tags such as judge@v1.0.0).
-    """
+        version: Commit, and register every artifact under this version (GTO: tags such as judge@v1.0.0)."""
     from dvc.repo import Repo
 
     artifacts = params.load(Path("dvc.yaml")).get("artifacts") or {}
@@ -245,8 +243,7 @@ def provenance(file: Path) -> None:
     them.
 
     Args:
-        file: A file or a folder.
-    """
+        file: A file or a folder."""
     params.load(LOCK)
     print(yaml.safe_dump(origin(file), sort_keys=False, width=120, allow_unicode=True), end="")
 
@@ -295,7 +292,6 @@ def seed(*, write: bool = False) -> None:
     `make pull` does it.
 
     Args:
-        write: From work/ to published/resume instead; `make publish` does it.
-    """
+        write: From work/ to published/resume instead; `make publish` does it."""
     count = write_records() if write else read_records()
     print(f"seed: {count} records are in {RECORDS if write else work()}")

@@ -66,8 +66,7 @@ def rank(
         out: Write the board alone, as .md, .csv or .json.
         against: A published board (CSV); print how far this one agrees with it.
         column: Of that board: the figure of which more is better.
-        json: Write all figures to this file.
-    """
+        json: Write all figures to this file."""
     listed = None if models is None else set(filter(None, models.read_text(encoding="utf-8-sig").splitlines()))
     found = editjudge.rank(
         *matches, prior=prior, weighting=weighting, ties=ties, replicates=replicates, seed=seed, anchor=anchor,
@@ -119,8 +118,7 @@ def suite(
         api_key_env: and the environment variable with its key.
         runs: Ratings of each edit by --model, averaged.
         people: People's yes and no, of dialogues (CSV).
-        out: Folder of the results.
-    """
+        out: Folder of the results."""
     texts = {name: None if path is None else str(path) for name, path in (("images", images), ("people", people))}
     setting = read("--cases", suites.SuiteSetting, {"form": suite, "path": str(cases)} | texts)
     if rater:
@@ -228,8 +226,7 @@ def benchmark(
         on: A name in `benchmarks` of the settings.
         form: Or the benchmark's published form, with --path.
         path: The benchmark's file or folder.
-        json: Write all figures to this file.
-    """
+        json: Write all figures to this file."""
     if not files or bool(on) == bool(form) or bool(form) != bool(path):
         raise UserError("give files of answers, and either --on, or --form and --path")
     if on:
@@ -257,8 +254,7 @@ def drift(old: Path, new: Path, *, json: Path | None = None) -> None:
     Args:
         old: The earlier ratings.parquet.
         new: The later one.
-        json: Write all figures to this file.
-    """
+        json: Write all figures to this file."""
     found = suite_report.drift(*(records.read(file, "ratings") for file in (old, new)))
     if not found:
         raise FileError(f"{old} and {new} have no rater in common")

@@ -40,8 +40,7 @@ def serve(
         host: Of a scorer, instead of reward_service.host.
         port: Instead of that in the settings; 0 for a free one.
         batch_size: Of a scorer, instead of reward_service.batch_size.
-        allow_pickle: Of a scorer, as reward_service.allow_pickle.
-    """
+        allow_pickle: Of a scorer, as reward_service.allow_pickle."""
     if sum(each is not None for each in (judge, model, scorer)) != 1:
         raise UserError("give one of --judge, --model and --scorer")
     values = settings.load_own(params)

@@ -2,8 +2,7 @@
 
 A profile is a file of profiles/, a merge patch (RFC 7386) over params.yaml: its values replace those there, and null
 removes an entry. `over` names a profile that is applied before it. An editing model that params.yaml does not have
-starts as its entry in configs/editors.yaml.
-"""
+starts as its entry in configs/editors.yaml."""
 
 import json
 import sys
@@ -32,8 +31,7 @@ def check() -> None:
     """List all that is wrong with params.yaml, every recipe and the files they name, before DVC deletes any output.
 
     Looks also at environment variables with keys, at dvc.lock, which must not have lost stages that git's HEAD has, and
-    at the lists of dvc.yaml. Loads nothing: whether a model fits, its stage says. Status 1 if something is wrong.
-    """
+    at the lists of dvc.yaml. Loads nothing: whether a model fits, its stage says. Status 1 if something is wrong."""
     found = mistakes()
     print("\n".join(found) if found else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if found else 0)
@@ -48,8 +46,7 @@ def graph(*, write: bool = False) -> None:
     """Compare the lists of dvc.yaml that come from params.yaml. Status 1 if one is out of date.
 
     Args:
-        write: Update them (`make graph`).
-    """
+        write: Update them (`make graph`)."""
     stale = lists.put_right(write)
     word = "updated" if write else "out of date, run `make graph`"
     print(f"dvc.yaml: {word}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are right")
@@ -94,8 +91,7 @@ def apply(values: CommentedMap, name: str) -> None:
 def merge(values: CommentedMap, patch: Mapping[str, Any]) -> None:
     """RFC 7386, in place. What the patch has by an alias is copied: params.yaml has none.
 
-    New keys stand first: a comment behind the last one is the next section's.
-    """
+    New keys stand first: a comment behind the last one is the next section's."""
     place = 0
     for key, new in patch.items():
         if new is None:
@@ -118,8 +114,7 @@ def profile(name: str, *, dry: bool = False) -> None:
     Args:
         name: A file of profiles/, without its ending.
         dry: Change nothing; say what the profile needs before anything runs: downloads, licences, keys, servers,
-            memory, hours and money.
-    """
+            memory, hours and money."""
     values = _read(PARAMS)
     apply(values, name)
     if dry:
@@ -134,8 +129,7 @@ def add_editor(*names: str) -> None:
     """Put ready editing models into params.yaml, before those that are there. The file's comments stay.
 
     Args:
-        names: Entries of configs/editors.yaml.
-    """
+        names: Entries of configs/editors.yaml."""
     if not names:
         raise ParamsError(f"name entries of {TABLE}")
     values, ready = _read(PARAMS), _read(TABLE)
@@ -160,7 +154,6 @@ def thresholds(*, out: Path, task: list[str] | None = None, plot: Path | None = 
     Args:
         out: The table, as CSV.
         task: Tasks of params.yaml; all without it.
-        plot: A picture of it: PNG, PDF or SVG.
-    """
+        plot: A picture of it: PNG, PDF or SVG."""
     rows = moving.run(out, task or [], plot)
     table(SHOWN, [[row[name] for name in SHOWN] for row in rows], digits=3)

@@ -38,8 +38,7 @@ def show(*, task: str, key: list[str] | None = None, limit: int = 12, out: Path 
         task: A task of params.yaml.
         key: Keys of prompts; the first ones of the pool if not given.
         limit: How many of them.
-        out: Folder of the page.
-    """
+        out: Folder of the page."""
     folder = out or work("gallery", task)
     text = page_of(params.load(), task, key or [], limit, folder / "images")
     write_bytes(folder / "index.html", text.encode())
@@ -49,8 +48,7 @@ def show(*, task: str, key: list[str] | None = None, limit: int = 12, out: Path 
 def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, folder: Path) -> str:
     """The page of the prompts with these keys, or of the first `limit` ones of the pool; its images go to `folder`.
 
-    Raises ParamsError for an unknown task or key, FileError and ContractError for data that is not there.
-    """
+    Raises ParamsError for an unknown task or key, FileError and ContractError for data that is not there."""
     if task not in params.leaf(values, "tasks"):
         raise ParamsError(f"tasks: {task!r} is none; {known(task, values['tasks'])}")
     pool = Path(f"data/pools/{task}.parquet")
@@ -106,8 +104,7 @@ def page_of_pair(
     """The page of two compared edits, with its images inside.
 
     files: source, A and B. found: by judge. figures: the values of A and B by `area.measure`. recipe: its models are
-    asked what they see. values: of params.yaml.
-    """
+    asked what they see. values: of params.yaml."""
     setting, images = api.slot_setting_of(values), [file.read_bytes() for file in files]
     prompt = batch.prompt_of(images[0], images[1:], slot_settings.configured(recipe, setting), tuple(boxes))
     source, edits = seen.seen(prompt, Models(setting))

@@ -1,8 +1,7 @@
 """`editjudge verify`.
 
 Differences begin at stages whose results differ though everything they read is as committed; other stages only follow.
-The results of the small setting are committed as tests/small_graph.json, which `make test` compares, too.
-"""
+The results of the small setting are committed as tests/small_graph.json, which `make test` compares, too."""
 
 import json
 import os
@@ -52,8 +51,7 @@ def report(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
     """What to tell, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed.
 
     Differences begin at stages that wrote files otherwise from the same deps, or that one lock alone has. A stage that
-    ran from other deps only follows.
-    """
+    ran from other deps only follows."""
     both = [name for name in committed if name in now]
     follow = [name for name in both if hashes(committed[name], "deps") != hashes(now[name], "deps")]
     lines = []
@@ -122,8 +120,7 @@ def verify(*, compare_only: bool = False, small: bool = False, write: bool = Fal
     Args:
         compare_only: Compare what is there; run nothing.
         small: A small setting of the graph instead, in a copy: three minutes.
-        write: With --small, make its results those to commit.
-    """
+        write: With --small, make its results those to commit."""
     try:
         if small:
             with tempfile.TemporaryDirectory() as name:

@@ -12,8 +12,7 @@ def load(kind: Any, folder: Path, device: str, **options: Any) -> Any:
     """The model of the class `kind` in eval mode on `device`. options: of its from_pretrained.
 
     FileError: files that cannot be read or that lie outside the folder, and weights that are missing (transformers
-    fills them by chance and only warns), of another shape, or not finite. ImportError: an option needs a package.
-    """
+    fills them by chance and only warns), of another shape, or not finite. ImportError: an option needs a package."""
     import torch
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError

@@ -6,8 +6,7 @@ modules that a text in it names (which it starts as a subprocess), and the data 
 folder or to the package's; a folder stands for its YAML files. YAML counts by its content, without comments.
 
 Three things are made of that: `describe`, what a stage's results depend on, for DVC; `check_stage`, which ends a stage
-whose code is not the one that DVC knows of; and `identity`, the version in the name of a kept record.
-"""
+whose code is not the one that DVC knows of; and `identity`, the version in the name of a kept record."""
 
 import ast
 import hashlib
@@ -106,8 +105,7 @@ def _source(module: str) -> Source:
 def check_unchanged() -> None:
     """Raises UserError for a file that computes something else now than when this process told its version.
 
-    What is computed after such a change would be kept under the version from before it.
-    """
+    What is computed after such a change would be kept under the version from before it."""
     for file, (data, source) in _known.items():
         try:
             same = file.read_bytes() == data or _read(file).version == source.version
@@ -160,8 +158,7 @@ def upstream(module: str, apart: Set[str] = frozenset()) -> set[str]:
 def identity(*modules: str, apart: frozenset[str] = frozenset()) -> str:
     """The version of all code that results of the modules depend on: theirs and that of what they use.
 
-    Left out are NO_RESULT, and `apart`: modules that have an identity of their own in the same record's name.
-    """
+    Left out are NO_RESULT, and `apart`: modules that have an identity of their own in the same record's name."""
     apart |= {f"{PACKAGE}.{path.replace('/', '.')}" for path in NO_RESULT}
     return version({name for module in modules for name in upstream(module, apart)})
 
@@ -179,8 +176,7 @@ def check_stage(stage: str) -> None:
     """Raises UserError where a stage's code is not the one that DVC knows of, by the stage's file in data/code.
 
     DVC would record what this code makes as made by the other, and bring it back for that. Without such a file nothing
-    is checked: DVC runs no stage whose file is missing, and who runs a stage without DVC records nothing.
-    """
+    is checked: DVC runs no stage whose file is missing, and who runs a stage without DVC records nothing."""
     file = stage_file(stage)
     if not file.is_file():
         return
@@ -199,8 +195,7 @@ def describe(module: str, contracts: Path) -> dict[str, dict[str, str]]:
     """What the module's results depend on beside its inputs: a version for each module of ours and each file.
 
     Files are the data files of these modules, and the JSON Schemas of `contracts` that the module names, without their
-    prose.
-    """
+    prose."""
     modules = sorted(upstream(module))
     files = {name: version for each in modules for name, version in _files(each).items()}
     schemas = [contracts / f"{text}.schema.json" for text in _source(module).texts]

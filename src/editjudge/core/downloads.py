@@ -1,7 +1,6 @@
 """Images by their address: kept on disk, tried again, and never from a private host.
 
-An image lies under the SHA-256 of its address, and is not asked for again.
-"""
+An image lies under the SHA-256 of its address, and is not asked for again."""
 
 import hashlib
 import ipaddress
@@ -45,8 +44,7 @@ class DownloadLimits:
 
     at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one
     try. attempts: tries of one image in a run. private_hosts: whether loopback, private and link-local addresses may be
-    asked.
-    """
+    asked."""
 
     at_once: Positive = 16
     megabytes: Annotated[Real, Field(ge=0.001)] = 32.0
@@ -66,8 +64,7 @@ class _TryAgain(Exception):
 def is_public(address: str) -> bool:
     """Whether an IP address is one of the open internet: not private, loopback, link-local, reserved or multicast.
 
-    An IPv4 address inside an IPv6 one (mapped, 6to4, NAT64) is judged by itself.
-    """
+    An IPv4 address inside an IPv6 one (mapped, 6to4, NAT64) is judged by itself."""
     ip = ipaddress.ip_address(address)
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ipaddress.IPv4Address(int(ip) % 2**32) if ip in NAT64 else None)
@@ -79,8 +76,7 @@ def is_public(address: str) -> bool:
 class _Timely(httpcore2.NetworkStream):
     """A connection on which an answer, headers too, comes before the try of the thread that reads it ends.
 
-    The timeout of the library is that of a single read, which a byte now and then satisfies for ever.
-    """
+    The timeout of the library is that of a single read, which a byte now and then satisfies for ever."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
@@ -138,8 +134,7 @@ class Downloads:
     ) -> None:
         """first_wait: seconds before the second try; each further one waits about twice as long.
 
-        own: a host and port that may be asked though its address is private; no redirect leads to another such one.
-        """
+        own: a host and port that may be asked though its address is private; no redirect leads to another such one."""
         self.folder, self.limits = folder, limits
         self.most = int(limits.megabytes * 1e6)
         backend = _Checked(limits.private_hosts, own)

@@ -11,8 +11,7 @@ SHOWN_CHARS = 300  # of an error
 class UserError(Exception):
     """Base class of errors the user can fix: a stage ends with the message, one line, without a traceback.
 
-    The message says what is wrong with settings, files, models or endpoints, where, and what to do.
-    """
+    The message says what is wrong with settings, files, models or endpoints, where, and what to do."""
 
 
 class FileError(UserError, ValueError):

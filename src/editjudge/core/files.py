@@ -19,8 +19,7 @@ def work(*names: str) -> Path:
     """A path in the folder of resume state: the one that the environment variable EDITJUDGE_WORK names, else `work`.
 
     Experiments that run in copies of the repository share what each has finished where the variable names a folder
-    outside of them.
-    """
+    outside of them."""
     return Path(os.environ.get(WORK) or "work", *names)
 
 
@@ -33,8 +32,7 @@ def partial(path: Path) -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name for a file that becomes `path` where the block ends without an error, and else goes away.
 
-    An OSError of a full disk, which the system raises without a name, is given that of the file.
-    """
+    An OSError of a full disk, which the system raises without a name, is given that of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = partial(path)
     try:
@@ -84,8 +82,7 @@ def whole(folder: Path) -> Iterator[Path]:
     """A new folder beside `folder`, on the same disk, which takes its place when the block ends without an exception.
 
     The new folder's own name is always the same, and it is locked: what a killed process left there is removed.
-    BlockingIOError: another process is writing it.
-    """
+    BlockingIOError: another process is writing it."""
     folder = folder.absolute()
     new = folder.with_name(f".{folder.name}.merge-new")
     new.mkdir(parents=True, exist_ok=True)

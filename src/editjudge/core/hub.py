@@ -1,8 +1,7 @@
 """Models by folder or by hub id: `owner/name`, or `owner/name@revision` with a branch, tag, commit or pull request.
 
 An id without a commit is resolved once: models.lock then holds its commit, for every stage, and for every machine that
-has the file. An entry that is taken away is resolved anew.
-"""
+has the file. An entry that is taken away is resolved anew."""
 
 import json
 import re
@@ -46,8 +45,7 @@ def find(where: str, model: str, patterns: Sequence[str], example: str) -> Path:
     """The folder `model`; or that of a hub id's files that fit the patterns, fetched where the hub's cache lacks them.
 
     `where` is the params field that names it. ParamsError, with what to do: no such folder, and nothing that the hub
-    gives; for a gated model, which licence is to be accepted and which variable to be set.
-    """
+    gives; for a gated model, which licence is to be accepted and which variable to be set."""
     if Path(model).is_dir():
         return Path(model)
     advice = f"give a local folder, or a hub id that can be fetched, such as {example}"

@@ -22,8 +22,7 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
     The EXIF orientation is applied, transparency laid on white, 16-bit grey scaled to 8 bits. The size is checked
     before any pixel is decoded.
-    Raises ImageError for other formats, more than `max_pixels` pixels, or broken data.
-    """
+    Raises ImageError for other formats, more than `max_pixels` pixels, or broken data."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > max_pixels:
@@ -48,8 +47,7 @@ def shown_size(width: int, height: int, least: int, most: int, unit: int = PATCH
     """Width and height in which a Qwen-VL is shown an image: multiples of `unit`, of `least` to `most` pixels.
 
     That of transformers' smart_resize, and so of the processors in training, judging and serving; an image that has
-    such a size keeps it.
-    """
+    such a size keeps it."""
     wide, high = (round(side / unit) * unit for side in (width, height))
     if wide * high > most:
         shrink = math.sqrt(height * width / most)

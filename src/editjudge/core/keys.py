@@ -14,8 +14,7 @@ def place(text: str) -> float:
 def plain(text: str, longest: int = 200, kept: str = "A-Za-z0-9._-") -> str:
     """The text as a key or a part of one: unchanged if it has only `kept` characters and at most `longest` of them.
 
-    A changed text ends with a hash, so that two texts never give the same key.
-    """
+    A changed text ends with a hash, so that two texts never give the same key."""
     changed = re.sub(rf"[^{kept}]", "-", text)
     if changed == text and len(text) <= longest:
         return text

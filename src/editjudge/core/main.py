@@ -24,8 +24,7 @@ OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "BrokenProcessPool"}
 def stage(description: str | None, work: Callable[..., None], *options: str) -> None:
     """Runs a stage's function on its options, such as `task`, each of which the command line must give.
 
-    The first word of the stage's description after `Stage ` is its name.
-    """
+    The first word of the stage's description after `Stage ` is its name."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option in options:
         parser.add_argument(f"--{option}", required=True)

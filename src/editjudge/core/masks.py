@@ -3,8 +3,7 @@
 Also a user's own regions of an image, from the columns of a table: `boxes` or `masks`, and optionally `labels`. boxes:
 [x0, y0, x1, y1] in pixels of the image, x1 and y1 exclusive; a list of them, one an object. masks: one an object: a PNG
 (its path or bytes; the brighter half is the object), COCO run lengths {size, counts}, counts as a list or packed as a
-text, or polygons [x, y, x, y, ...], several of which make a list. A cell of text holds JSON or a path.
-"""
+text, or polygons [x, y, x, y, ...], several of which make a list. A cell of text holds JSON or a path."""
 
 import io
 import json
@@ -35,8 +34,7 @@ def rle_mask(counts: str | Sequence[int], height: int, width: int) -> np.ndarray
     """COCO run lengths as a mask, bool, (H, W): runs of False and True in turn, column by column.
 
     counts: the runs, or COCO's packed text. pycocotools, which also reads them, does not look whether they fit the
-    image. Raises ValueError where they do not.
-    """
+    image. Raises ValueError where they do not."""
     runs = _unpacked(counts) if isinstance(counts, str) else list(counts)
     if min(runs, default=0) < 0 or sum(runs) != height * width:
         raise ValueError(f"run lengths of {sum(runs)} pixels for an image of {width} x {height}")
@@ -46,8 +44,7 @@ def rle_mask(counts: str | Sequence[int], height: int, width: int) -> np.ndarray
 def _unpacked(text: str) -> list[int]:
     """COCO's packed run lengths: five bits a character; from the fourth run on, less the last but one.
 
-    Source: the format as cocoapi's maskApi.c documents it.
-    """
+    Source: the format as cocoapi's maskApi.c documents it."""
     runs: list[int] = []
     value = shift = 0
     for byte in text.encode("latin-1"):
@@ -90,8 +87,7 @@ def mask_png(mask: np.ndarray) -> bytes:
 def png_mask(data: bytes) -> np.ndarray:
     """The mask that an image shows: bool, (H, W), True where it is brighter than half of its brightest pixel.
 
-    Where it has parts that are transparent, its opaque half. Raises ImageError.
-    """
+    Where it has parts that are transparent, its opaque half. Raises ImageError."""
     shown = images.decode(data).max(axis=-1)
     with Image.open(io.BytesIO(data)) as image:
         alpha = np.asarray(ImageOps.exif_transpose(image).getchannel("A")) if "A" in image.getbands() else shown

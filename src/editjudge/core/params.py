@@ -1,7 +1,6 @@
 """YAML: params.yaml, whose sections `settings.section` reads, and files whose mistakes are named with their line.
 
-And where the files of the repository lie that a wheel carries too.
-"""
+And where the files of the repository lie that a wheel carries too."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -51,8 +50,7 @@ def load(path: Path = Path("params.yaml")) -> dict[str, Any]:
 def load_own(given: Path | None = None) -> dict[str, Any]:
     """The settings of a program outside of the graph, as `load`.
 
-    They are in `given`, else in params.yaml of the current folder, else in the file that comes with the package.
-    """
+    They are in `given`, else in params.yaml of the current folder, else in the file that comes with the package."""
     own = Path("params.yaml")
     return load(given or (own if own.is_file() else PARAMS))
 
@@ -98,8 +96,7 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
     """The mapping in a YAML file that fits the schema.
 
     Raises FileError: no such file, no YAML, a key that stands twice, an alias or a merge, a number that is not finite,
-    or what the schema does not allow; an unknown key is named with the known ones.
-    """
+    or what the schema does not allow; an unknown key is named with the known ones."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 

@@ -9,8 +9,7 @@ environment. Importing the library alone changes nothing.
 norms, and the fused AdamW.
 
 `EDITJUDGE_PORTABLE=0` leaves the CPU's own code; a variable that is set already stays as it is. onnxruntime, GPUs and
-other architectures (ARM) have no such setting: their last bits are their own.
-"""
+other architectures (ARM) have no such setting: their last bits are their own."""
 
 import os
 from pathlib import Path

@@ -2,8 +2,7 @@
 
 They lie in the room that asks them: judges/prompts (comparisons of two edits; scores, rubrics and scorers of one;
 dimensions: what judges are told of each), grounding/parsers and grounders, photos/prompts, sources/builtin. A stage
-runs again when the content of a file that it uses changes (`core.code`).
-"""
+runs again when the content of a file that it uses changes (`core.code`)."""
 
 import re
 from dataclasses import replace
@@ -31,8 +30,7 @@ class Prompt:
     max_new_tokens: that a reply may take.
 
     user: the turn. `{source}`, `{a}`, `{b}` and `{edited}`, each on a line of its own, stand for images; FIELDS in
-    braces stand for what is known when it is asked.
-    """
+    braces stand for what is known when it is asked."""
 
     version: Positive
     source: Text

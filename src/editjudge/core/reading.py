@@ -1,7 +1,6 @@
 """Rows of published data sets, from a file, a folder or the Hugging Face hub: fields checked, images found.
 
-A `Record` knows its file and its number there, so that an error can name the row.
-"""
+A `Record` knows its file and its number there, so that an error can name the row."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
@@ -45,8 +44,7 @@ class Table:
     """Where a published table lies.
 
     path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a revision. files: a glob in the
-    folder that picks among its files. images: the folder that image paths are relative to (default: the file's own).
-    """
+    folder that picks among its files. images: the folder that image paths are relative to (default: the file's own)."""
 
     path: FileName | None = None
     hub: Text | None = None
@@ -66,8 +64,7 @@ class Record:
     file: as people know it, by the path or hub id of the setting, so that reports are the same on every machine.
     number: the row in its file, from 0. row: its values under their published names, or why it cannot be read.
     images: the folder of its image paths. name: the file's path in the data set's folder, without its ending. index:
-    the row in the whole data set, from 0.
-    """
+    the row in the whole data set, from 0."""
 
     file: Path
     number: int
@@ -129,8 +126,7 @@ def read(setting: Table, files: str | None = None) -> Iterator[Record]:
     """All rows, file by file in the order of their names. Raises TableError.
 
     files: the form's own glob, where the setting has none and the folder has such files; else files of the first kind
-    in READERS that there are.
-    """
+    in READERS that there are."""
     root = locate(setting)
     wanted = setting.files or (files if files and root.is_dir() and any(root.glob(files)) else None)
     found, index = matching(root, wanted, READERS), itertools.count()
@@ -216,8 +212,7 @@ def at_path(folder: Path, path: str, most: int = IMAGE_BYTES, links: bool = Fals
     """A file in the folder, of at most `most` bytes. Raises RowError, also where the path leaves the folder.
 
     Of an absolute path or an address, which is of another machine, the longest end that is there counts. links: whether
-    symbolic links may lead out of the folder.
-    """
+    symbolic links may lead out of the folder."""
     if not ("://" in path or path.startswith("/")):
         return local(path, folder, most, links)
     parts = [part for part in path.split("://")[-1].split("/") if part]

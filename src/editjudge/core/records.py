@@ -1,7 +1,6 @@
 """Rows, their contracts and their Parquet form. The same rows give the same bytes: sorted columns, no timestamps.
 
-A contract is a JSON Schema of an artifact in stages/, which also gives its Parquet columns.
-"""
+A contract is a JSON Schema of an artifact in stages/, which also gives its Parquet columns."""
 
 import csv
 import functools
@@ -70,8 +69,7 @@ _validator = functools.cache(lambda name: _Validator(schema_of(name)))
 def check(name: str, rows: Iterable[dict[str, Any]], where: str, first: int = 0) -> None:
     """Raise ContractError for the first row that does not fit the contract.
 
-    where: the file that the rows are of; first: the number of the first of them there.
-    """
+    where: the file that the rows are of; first: the number of the first of them there."""
     rule = _validator(name)
     for number, row in enumerate(rows, first):
         error = jsonschema.exceptions.best_match(rule.iter_errors(row))
@@ -109,8 +107,7 @@ class StoredImage:
     """An encoded image where a Parquet file has it: `bytes(image)` reads it, so that thousands need no memory.
 
     file: its whole path. written: when (st_mtime_ns): another file of this name has other images. column: `image`, or
-    `source_image.bytes` where it is a field of a struct.
-    """
+    `source_image.bytes` where it is a field of a struct."""
 
     file: str
     written: int
@@ -139,8 +136,7 @@ class RowWriter:
     """Writes rows as they come, checked, to a temporary name until all are there; a row group is in memory.
 
     Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS. One ends at
-    GROUP_BYTES of images, so that a single image is read in a moment.
-    """
+    GROUP_BYTES of images, so that a single image is read in a moment."""
 
     def __init__(self, path: Path, contract: str) -> None:
         self.path, self.contract, self.count = path, contract, 0
@@ -191,8 +187,7 @@ def _size(value: Any) -> int:
 def write(path: Path, rows: Iterable[Row], contract: str) -> None:
     """Check the rows against `stages/<contract>.schema.json` and write them, through a temporary name.
 
-    Raises ContractError that names the row and the field; the file under `path` is then as it was.
-    """
+    Raises ContractError that names the row and the field; the file under `path` is then as it was."""
     with RowWriter(path, contract) as out:
         for row in rows:
             out.add(row)
@@ -206,8 +201,7 @@ def read(path: Path, contract: str) -> list[Row]:
 def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
     """The rows one by one, a row group in memory at a time, each checked against the contract.
 
-    stored: a column of images that are left where they are, see StoredImage.
-    """
+    stored: a column of images that are left where they are, see StoredImage."""
     if not path.is_file():
         raise ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
     wanted = arrow_schema(contract).names
@@ -243,8 +237,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_details(path: Path, value: Any) -> None:
     """Metrics that `dvc metrics` and `dvc exp show` leave out of their tables: a list with the one value.
 
-    The file is declared as a metric all the same, since DVC's run-cache keeps no other outs that git tracks.
-    """
+    The file is declared as a metric all the same, since DVC's run-cache keeps no other outs that git tracks."""
     write_json(path, [value])
 
 
@@ -285,8 +278,7 @@ def prompt_of(row: Row) -> Row:
 class Refusals:
     """Rows that a stage cannot use: written with their reason, and counted by it.
 
-    write: takes a row of the stage's columns, `reason` and `detail` among them.
-    """
+    write: takes a row of the stage's columns, `reason` and `detail` among them."""
 
     write: Callable[[Row], None]
     counts: Counter[str] = field(default_factory=Counter)
@@ -333,8 +325,7 @@ class TableWriter:
     """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too.
 
     It has a temporary name until the block ends. After an error it is kept, since it says why rows were refused; not
-    after a full disk.
-    """
+    after a full disk."""
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:
         self.path, self.columns = path, columns

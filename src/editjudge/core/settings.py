@@ -2,8 +2,7 @@
 
 A class of settings is frozen and forbids unknown fields (`@dataclass(frozen=True, config=FORBID)`); what holds between
 two fields it checks in `__post_init__`, raising Wrong. Classes of which one is chosen by a field are a discriminated
-union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`.
-"""
+union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`."""
 
 import functools
 import re
@@ -71,8 +70,7 @@ def read(where: str, kind: Any, given: Any) -> Any: ...
 def read(where: str, kind: Any, given: Any) -> Any:
     """The section `where` as a `kind`: a class of settings, a union of them, or a type such as dict[str, int].
 
-    Raises ParamsError with a line for each field that is wrong, missing or unknown.
-    """
+    Raises ParamsError with a line for each field that is wrong, missing or unknown."""
     try:
         return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
@@ -91,8 +89,7 @@ def section(values: Mapping[str, Any], key: str, kind: Any) -> Any:
 def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> Any:
     """The section `where` as the class that its `field` names; a class need not have this field itself.
 
-    Raises ParamsError as `read`.
-    """
+    Raises ParamsError as `read`."""
     if not isinstance(given, Mapping):
         raise ParamsError(f"{where} must have fields, `{field}` among them, not {given!r}")
     name = given.get(field)
@@ -105,8 +102,7 @@ def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> 
 def read_what_is_right(where: str, kind: Any, given: Any, lines: list[str]) -> Any:
     """The section as `read`; of a mapping the entries that are right, of anything else None where it is wrong.
 
-    `lines` gets what is wrong.
-    """
+    `lines` gets what is wrong."""
     if get_origin(kind) is Annotated:
         marks = [mark for mark in get_args(kind)[1:] if isinstance(mark, BeforeValidator)]
         given = functools.reduce(lambda value, mark: mark.func(value), marks, given)  # type: ignore[call-arg]
@@ -175,8 +171,7 @@ def _lines(where: str, kind: Any, error: Any) -> tuple[str, ...]:
 def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], list[Any], list[Any]]:
     """The keys of a place, the types that have the last one, and the types that it may have.
 
-    Where a field chooses among classes, pydantic puts its value between the keys.
-    """
+    Where a field chooses among classes, pydantic puts its value between the keys."""
     keys, owners, kinds = list[str | int](), list[Any](), _members(kind)
     for part in (part for part in place if part != "[key]"):
         if len(kinds) > 1:

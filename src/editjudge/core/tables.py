@@ -1,7 +1,6 @@
 """Reads the rows of published files one by one; only JSON that is not JSON lines is loaded whole.
 
-A row that cannot be read is yielded as a RowError. A file that cannot be read raises TableError.
-"""
+A row that cannot be read is yielded as a RowError. A file that cannot be read raises TableError."""
 
 import csv
 import json
@@ -32,8 +31,7 @@ class TableError(UserError, ValueError):
 class RowError(ValueError):
     """One row that cannot be used; the others go on.
 
-    reason: in sources one of a few phrases, under which rows are counted. detail: what was wrong with this row.
-    """
+    reason: in sources one of a few phrases, under which rows are counted. detail: what was wrong with this row."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -127,8 +125,7 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
     """The rows with the columns of `fields` that there are; none: all.
 
     wanted: whether a row is needed, from its text columns alone. A row group without such a row is read without its
-    other columns, so that rows of other tasks cost no image.
-    """
+    other columns, so that rows of other tasks cost no image."""
     try:
         table = pq.ParquetFile(file)
         there = [name for name in table.schema_arrow.names if not fields or name in fields]
@@ -145,8 +142,7 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
     """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as the whole group,
-    since a value that is stored once may stand in every row. One by one where even two might take more.
-    """
+    since a value that is stored once may stand in every row. One by one where even two might take more."""
     # Not the sizes of single columns: where their metadata is broken, pyarrow ends the process.
     largest = table.metadata.row_group(group).total_byte_size
     rows = min(BATCH, max(1, MOST // max(1, largest)))
@@ -169,8 +165,7 @@ def arrow(file: Path) -> Iterator[Values]:
 def delimited(file: Path, delimiter: str = ",", errors: str = "strict") -> Iterator[Values]:
     """A table with column names in its first line; a missing cell is None.
 
-    errors: how text that is not UTF-8 is decoded; with "surrogateescape" its row is refused where it is used.
-    """
+    errors: how text that is not UTF-8 is decoded; with "surrogateescape" its row is refused where it is used."""
     try:
         with file.open(newline="", encoding="utf-8-sig", errors=errors) as lines:
             rows = _cells(file, lines, delimiter)
@@ -197,8 +192,7 @@ def _cells(file: Path, lines: TextIO, delimiter: str) -> Iterator[list[str] | Ro
     """The cells of each row, the names of the columns first; empty lines are none.
 
     A row that is broken within its line is a RowError. One that is broken over several lines has an open quote, which
-    may have taken in any number of rows: TableError.
-    """
+    may have taken in any number of rows: TableError."""
     rows, number = csv.reader(lines, delimiter=delimiter, strict=True), -1
     while True:
         before = rows.line_num

@@ -31,8 +31,7 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
     The requests of a round, which are read as they are made, begin when those before have ended; all have at most
     `count` edits, each with a name. `keep` is called with each name and its outcome, in this process and as soon as it
     is there. Raises ParamsError for a setting that cannot work here, WorkerBroken, and EndpointError for an API that
-    takes no request.
-    """
+    takes no request."""
     start, failures = time.monotonic(), 0
     with progress.bar(count, f"candidates of {model}", "image") as bar:
 

@@ -3,8 +3,7 @@
 An edit is a dict, as `sources.builtin.scenes` writes it into a raw pair: `operation`, its settings, and the polygon or
 box of its object. Damage is measured as the mean CIE 1976 colour difference (ΔE, 0 or more, lower is better) over the
 pixels that the edit has to preserve, against the same edit carried out cleanly: for a local edit that is the source
-itself.
-"""
+itself."""
 
 import json
 from collections.abc import Callable
@@ -51,8 +50,7 @@ def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: floa
 
     The strength of the damage is searched so that the damage comes out near `amount` times a random factor around 1;
     where the photo does not allow as much (a flat one cannot show a shift), it stays below, and what was reached is
-    returned. `precise` and `unedited` do none. Raises ValueError for an unknown operation.
-    """
+    returned. `precise` and `unedited` do none. Raises ValueError for an unknown operation."""
     if kind == "unedited":
         return source, 0.0
     scene = carry_out(source, edit)
@@ -129,8 +127,7 @@ def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Made:
 def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
     """Edits the whole box: the object's box and a margin around it, or, where the object is kept, less than it.
 
-    Of a tone, which has no object: a box of `strength` of the image's area, at a random place.
-    """
+    Of a tone, which has no object: a box of `strength` of the image's area, at a random place."""
     height, width = scene.mask.shape
     operation = scene.edit["operation"]
     if operation == "tone":

@@ -1,7 +1,6 @@
 """One edit: what an editor is asked and answers, what its image must be like, and what became of it.
 
-An image that fails `check` is a failed record: no judge or measure ever sees it.
-"""
+An image that fails `check` is a failed record: no judge or measure ever sees it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -108,8 +107,7 @@ def check(source: np.ndarray, edited: np.ndarray) -> None:
     Kinds: wrong_output (not of that form), not_finite (NaN or infinity), all_black (unless the source is), wrong_size:
     once resized to the source, it would not lie over it. Editing models snap sizes to their own steps, and APIs to a
     few formats: an aspect ratio that differs by a factor of up to ASPECT_MOST is allowed (16:9 made 3:2 is 1.19; 4:3
-    made square is 1.33), and any size from a quarter of the source's long side, or 512 pixels, on.
-    """
+    made square is 1.33), and any size from a quarter of the source's long side, or 512 pixels, on."""
     if not isinstance(edited, np.ndarray):
         raise EditFailed("wrong_output", f"the editor returned no array but {type(edited).__name__}")
     if np.issubdtype(edited.dtype, np.floating) and not np.isfinite(edited).all():
@@ -130,8 +128,7 @@ def with_score(instruction: str, score: int | None) -> str:
     """A reward-conditioned instruction (ADIEE, Chen et al. 2025; after HIVE): behind it, the edit's quality in words.
 
     An editor that was trained with the score of each edit in its instruction is asked for the best one at inference.
-    None: the instruction as it is. ValueError: the score is not 1..5.
-    """
+    None: the instruction as it is. ValueError: the score is not 1..5."""
     if score is None:
         return instruction
     if not 1 <= score <= BEST:

@@ -1,7 +1,6 @@
 """The table `editors` of params.yaml: an entry for each editing model, of a class that its `kind` chooses.
 
-configs/editors.yaml has an entry for each model that is known to work. Read without torch, diffusers or aiohttp.
-"""
+configs/editors.yaml has an entry for each model that is known to work. Read without torch, diffusers or aiohttp."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, field
@@ -60,8 +59,7 @@ ApiArguments: TypeAlias = Annotated[
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProceduralSetting:
     """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit,
-    0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take.
-    """
+    0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take."""
 
     kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "unedited"]
     amount: Amount = 0.0
@@ -76,8 +74,7 @@ class Resolution:
 
     rule: pipeline (the source stays as it is and the pipeline chooses the edit's size), area (the source's aspect
     ratio at `pixels` pixels) or at_most (the source's own size, brought down to `pixels` where it is larger). Sides of
-    area and at_most are multiples of `multiple`, rounded down: never more pixels.
-    """
+    area and at_most are multiples of `multiple`, rounded down: never more pixels."""
 
     rule: Literal["pipeline", "area", "at_most"] = "pipeline"
     pixels: Annotated[Count, Field(ge=4096, le=64_000_000)] = 1_048_576
@@ -94,8 +91,7 @@ def _file(name: str) -> str:
 class Lora:
     """A LoRA on top of the model. model: a local folder or a hub id. file: its weights there, .safetensors.
 
-    weight: how strongly it acts, 1.0 being as trained.
-    """
+    weight: how strongly it acts, 1.0 being as trained."""
 
     model: Text
     file: Annotated[Text, AfterValidator(_file)]
@@ -129,8 +125,7 @@ class DiffusersSetting:
 class ImageBudget:
     """The most that one run may ask for; 0: no limit. images: requests that may cost something, one image each.
 
-    money: at the entry's price an image.
-    """
+    money: at the entry's price an image."""
 
     images: Count = 0
     money: Amount = 0.0
@@ -144,8 +139,7 @@ class ApiSetting:
     key. data, benchmark: more fields of a request for the pools and for the arena, such as size and quality. send_seed:
     whether each request has its record's seed. per_minute: requests; 0: no limit. timeout, connect_timeout: seconds of
     one try. megabytes: of an image that comes. price: money an image. ask: 1 to 5, the quality that is asked for in
-    words, of an editor trained with them.
-    """
+    words, of an editor trained with them."""
 
     kind: Literal["api"] = "api"
     base_url: Address
@@ -179,8 +173,7 @@ class FolderSetting:
     """Edits that were made elsewhere: the images are taken as they are, for pools and arena alike.
 
     path: a folder of images named by key, a gallery, or a table, see galleries.pictures. model: its name there, where
-    it has images of several.
-    """
+    it has images of several."""
 
     kind: Literal["folder"] = "folder"
     path: FileName

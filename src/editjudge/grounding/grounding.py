@@ -2,8 +2,7 @@
 
 The embedded parser takes the record's own labels, else what a small grammar finds in the instruction; the embedded
 grounder takes the record's own boxes. Both can be models behind an OpenAI-compatible endpoint or on this machine. The
-recipe says in which images boxes are sought and by which prompts; a Grounding DINO is given the names alone.
-"""
+recipe says in which images boxes are sought and by which prompts; a Grounding DINO is given the names alone."""
 
 import io
 import re
@@ -101,8 +100,7 @@ def ground(
 
     prompts, candidates: rows of a pool and of the candidates, of one task. A recipe without `regions` gives no boxes.
     Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or model, FileError
-    for a broken prompt, ParamsError for a model of this machine that cannot be had.
-    """
+    for a broken prompt, ParamsError for a model of this machine that cannot be had."""
     done = [row for row in candidates if row["status"] == "done"]
     if recipe.regions is None:
         return Grounding({(row["key"], row["model"]): Grounded() for row in done})
@@ -151,8 +149,7 @@ class _Run:
 
         A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
-        run. EndpointError: the endpoint refuses key or model.
-        """
+        run. EndpointError: the endpoint refuses key or model."""
         account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
         seen = {name for inquiry in inquiries.values() for name in inquiry.images}
         form = InquiryForm(tuple(seen), setting.max_new_tokens, schema)

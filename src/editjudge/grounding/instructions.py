@@ -1,8 +1,7 @@
 """A small grammar of English edit instructions: what they name, for records without labels and runs without a parser.
 
 It knows the common ways of saying each kind of edit and says nothing about the others; an LLM behind an endpoint reads
-any instruction.
-"""
+any instruction."""
 
 import re
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ class Named:
     """What an instruction names.
 
     source, edited: the objects that are to be found in the source and in the edited image, in a few words each; the
-    same ones unless it replaces some by others. attributes: of measures.names, those of a person that it changes.
-    """
+    same ones unless it replaces some by others. attributes: of measures.names, those of a person that it changes."""
 
     source: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()

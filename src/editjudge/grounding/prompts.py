@@ -1,7 +1,6 @@
 """What instruction parsers and grounders are asked, and how their replies are read: strictly, never guessed.
 
-The prompts are files, prompts/{parsers,grounders}; in which coordinates a grounder answers stands here.
-"""
+The prompts are files, prompts/{parsers,grounders}; in which coordinates a grounder answers stands here."""
 
 import json
 from collections.abc import Sequence
@@ -63,8 +62,7 @@ class Grounded(NamedTuple):
     edited image laid over it), in the order of the objects; empty where the recipe seeks none there. attributes: of
     measures.names, those that the instruction changes. masks: of the record's own regions, where it has them: PNG,
     one an object, in the pixels of the source; they say more exactly than the boxes where the edit is. reason: why the
-    record has failed; then there are no boxes, and `kind` is a short word for it.
-    """
+    record has failed; then there are no boxes, and `kind` is a short word for it."""
 
     source: tuple[Box, ...] = ()
     edited: tuple[Box, ...] = ()
@@ -132,8 +130,7 @@ def read_boxes(
 
     size: (width, height) of the image as it was sent. Refused: what does not fit the schema, an unknown label, a label
     without a box, more boxes than the `one` that is wanted, a box whose corners are not in order, that has no area in
-    the image, or that reaches further out of it than SLACK of its side. A box that reaches out less is clipped.
-    """
+    the image, or that reaches further out of it than SLACK of its side. A box that reaches out less is clipped."""
     reply, reason = read_object(text, BOXES_SCHEMA, "objects", UNMENDED)
     if reply is None:
         return None, reason

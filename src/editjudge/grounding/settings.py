@@ -32,8 +32,7 @@ class DetectorSetting:
     """A Grounding DINO, a folder or hub id, as `grounding.grounder`.
 
     device, dtype, batch_size: as under `measures`; workers: processes on each GPU, or on the CPU one a core for 0.
-    threshold: least score of a box; overlap: of two boxes of one name that overlap more, the surer one stands.
-    """
+    threshold: least score of a box; overlap: of two boxes of one name that overlap more, the surer one stands."""
 
     backend: Literal["grounding_dino"] = "grounding_dino"
     model: ModelName

@@ -1,8 +1,7 @@
 """ADIEE's labels (Chen et al. 2025): 0, 0.5 or 1 for an edit, without people, each with its rule in words.
 
 The rules are asked in the order of RULES, and the first that fits decides. Where none fits, there is no label. `rows`
-makes scorer data of them: of the pipeline's pools and candidates, and of multi-turn sequences.
-"""
+makes scorer data of them: of the pipeline's pools and candidates, and of multi-turn sequences."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,8 +90,7 @@ def joined(instructions: Sequence[str]) -> str:
 def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
     """Rows of single edits; `to.report` says what was left out and why.
 
-    Raises ContractError, ParamsError and TableError.
-    """
+    Raises ContractError, ParamsError and TableError."""
     dropped = Counter[str]()
     found = list(_found(setting, dropped))
     below = thresholds((sample for *_, sample in found), setting.percentile)
@@ -160,8 +158,7 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[record
 def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Iterator[records.Row]:
     """Multi-turn sequences: for each, two of its images are drawn, and all its images scored against them.
 
-    A record has `images` (n + 1, paths or bytes), `instructions` (n), and may have `key`. RowErrors are counted.
-    """
+    A record has `images` (n + 1, paths or bytes), `instructions` (n), and may have `key`. RowErrors are counted."""
     for record in reading.read(reading.Table(path=setting.sequences, images=setting.sequence_images)):
         try:
             key, turns, shown = record.get("key"), record.get("instructions"), record.get("images")

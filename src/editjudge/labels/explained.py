@@ -37,8 +37,7 @@ def explained(
 ) -> dict[str, tuple[dict[str, Row], list[Row]]]:
     """Of each prompt of a task by key: its edits by model, and every two of them as a pair.
 
-    verdicts: of VLM judges, where there are no rules. trained: the training pairs; None if they are not made yet.
-    """
+    verdicts: of VLM judges, where there are no rules. trained: the training pairs; None if they are not made yet."""
     made: dict[str, dict[frozenset[str], Row]] = {}
     for pair in trained or ():
         made.setdefault(pair["prompt"], {})[frozenset((pair["model_a"], pair["model_b"]))] = pair
@@ -62,8 +61,7 @@ def _edits(
     """The candidates of a prompt by model. counted: those that were measured and edited.
 
     tier: or what stands for it, "failed", "unedited" or "unscored". total: z over the areas. values, z: of each column;
-    z over the candidates that count, higher being better. missing: why a column has no value.
-    """
+    z over the candidates that count, higher being better. missing: why a column has no value."""
     grades = {each.candidate.model: each for each in graded}
     rows = sorted(rows, key=lambda row: row["model"])
     values = {row["model"]: {(m["area"], m["measure"]): m for m in row["measures"]} for row in rows}

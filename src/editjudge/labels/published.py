@@ -9,8 +9,7 @@ Ratings, as ImgEdit-Judge is trained on them (arXiv 2505.20275), in JSON lines, 
 edited (image paths, or images), instruction, type (one of ImgEdit's or a task of ours), and a score 1..5 of each
 dimension: `adherence`, `quality` and `preservation`, or `scores` with these three, or a list of them in this order.
 key, where it is there, names it; model says who made the edit. People's tables have several rows of one key, one a
-person: the mean of their scores, rounded, counts.
-"""
+person: the mean of their scores, rounded, counts."""
 
 import json
 import math
@@ -61,8 +60,7 @@ def read(values: Mapping[str, Any], key: str) -> list[Preference]:
     """The samples of one record. RowError: it cannot be used, and why.
 
     Of a tie (Eq. 6) two with opposite labels, where each edit is better in one dimension; a tie whose dimensions do not
-    contradict each other qualifies for nothing.
-    """
+    contradict each other qualifies for nothing."""
     instruction, source, *paths = [_text(values, name) for name in ("prompt", "path_src", "path1", "path2")]
     if paths[0] == paths[1]:
         raise RowError("an edit against itself", paths[0])
@@ -105,8 +103,7 @@ def once(records: Iterable[list[Preference]]) -> tuple[list[Preference], list[tu
     """The samples whose pair stands in one record alone, and the others: (reason, key, the earlier record's key).
 
     Of records that say the same of a pair the first is kept. Where two contradict each other neither is to be believed,
-    and both go. The two samples of one tie contradict each other on purpose.
-    """
+    and both go. The two samples of one tie contradict each other on purpose."""
     seen: dict[PairKey, list[Preference]] = {}
     dropped: list[tuple[str, str, str]] = []
     for samples in records:
@@ -151,8 +148,7 @@ def preferences(setting: EditRewardSource, to: ImageSink) -> Iterator[Row]:
 def _preference(sample: Preference, record: reading.Record, test: float, to: ImageSink) -> Row:
     """The row of a sample, its images written. The preferred edit stands second in half of the rows, by its key.
 
-    RowError: an image is missing or broken.
-    """
+    RowError: an image is missing or broken."""
     source, *names = added(to, record, sample.source, sample.a.name, sample.b.name)
     both = zip((sample.a, sample.b), names, strict=True)
     a, b = (replace(edit, name=name, sha256=digest) for edit, (name, digest) in both)

@@ -20,8 +20,7 @@ from editjudge.engine.resume import fingerprint
 class ProbeSource:
     """Edits of the probe set with known truth: pairs, or single edits with ratings 1..5 from known damage and success.
 
-    per_task: prompts of each task to learn from; test_per_task: to test. side: the long side of an image, pixels.
-    """
+    per_task: prompts of each task to learn from; test_per_task: to test. side: the long side of an image, pixels."""
 
     source: Literal["probe", "probe_ratings"]
     tasks: Annotated[list[Text], Field(min_length=1)]
@@ -36,8 +35,7 @@ class RatingsSource:
     """Ratings of single edits, as JSON lines, CSV or Parquet: see published.py.
 
     people: a second table of the same form, people's, whose rows only test. images, people_images: the folders of their
-    image paths, the table's own if left out.
-    """
+    image paths, the table's own if left out."""
 
     source: Literal["ratings"]
     path: FileName
@@ -74,8 +72,7 @@ class AdieeSource:
     0.5 or 1; others: those that only the other rules label. percentile: of the sources' likeness to the truth, 0..100.
     least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino may be `embedded`.
     sequences: a table of multi-turn edits, with images and instructions, of each of which two images are drawn `draws`
-    times.
-    """
+    times."""
 
     source: Literal["adiee"]
     tasks: Annotated[list[Text], Field(min_length=1)]

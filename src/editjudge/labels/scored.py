@@ -4,8 +4,7 @@ Visual consistency is the global z of the tiers: how much better an edit preserv
 other edits. Instruction following is known in one respect alone: an edit that changed less than
 `train_pairs.least_change` where it must show did not follow, 0; one that did change may have, 1. Edits are compared as
 in train_pairs. A pair that does not stand there has no winner, and none has one with an edit that did nothing, which
-the measures would prefer.
-"""
+the measures would prefer."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +32,7 @@ def rows(
 ) -> Iterator[Row]:
     """Rows of a task's pairs. prompts: of its pool, by key; setting: `train_pairs`; dropped: counts of what is none.
 
-    annotations: in the order of their prompts.
-    """
+    annotations: in the order of their prompts."""
     for key, own in groupby(annotations, lambda each: each["key"]):
         known, prompt, left = {each["model"]: each for each in own}, prompts[key], Counter[str]()
         candidates = tiers.edited(known.values(), setting["least_change"], left)

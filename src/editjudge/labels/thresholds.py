@@ -2,8 +2,7 @@
 
 For each task and area, each of its two thresholds of z is set to the quantiles of z in turn, all others staying as in
 params.yaml: how many pairs there are, of all comparisons of two candidates, and how many of them name the truly less
-damaged side, if that is known.
-"""
+damaged side, if that is known."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -98,8 +97,7 @@ def draw(rows: Sequence[records.Row], out: Path) -> None:
 def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row]:
     """Writes the table, and a picture of it to `plot`; the rows of the thresholds as they are set.
 
-    chosen: tasks of params.yaml, none for all. Raises ParamsError and ContractError.
-    """
+    chosen: tasks of params.yaml, none for all. Raises ParamsError and ContractError."""
     values = params.load()
     setting = section(values, "train_pairs", tiers.PairsSetting)
     missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))

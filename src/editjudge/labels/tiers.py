@@ -5,8 +5,7 @@ pairs, and a pair stands if no primary measure speaks against it and the seconda
 
 `train_pairs.thresholds` of params.yaml sets them. One table serves a laptop and a cluster: a secondary measure that is
 not configured has no vote. A primary measure has no stand-in: without it there would be no pairs, and nobody would know
-why.
-"""
+why."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,8 +67,7 @@ class AreaRule:
 
     primary: the measure that gives the area's z-score; direction: +1 if higher is better, -1 if lower is.
     elite, failure: z above which, and at or below which, the area counts as elite or as failed.
-    secondary: (measure, direction) of the measures that vote.
-    """
+    secondary: (measure, direction) of the measures that vote."""
 
     area: str
     primary: str
@@ -85,8 +83,7 @@ def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> t
     thresholds: the section `train_pairs.thresholds`; an area has the fields of DEFAULT's that it leaves out. missing:
     measures that are not configured, and why.
     ParamsError names the field: of a task without thresholds, an unknown measure or area, thresholds in the wrong
-    order, a measure that the recipe does not take there, and a primary measure that is not configured.
-    """
+    order, a measure that the recipe does not take there, and a primary measure that is not configured."""
     where, file = f"{SECTION}.{recipe.task}", f"pipelines/{recipe.pipeline}/{recipe.task}.yaml"
     given = thresholds.get(recipe.task) if isinstance(thresholds, Mapping) else None
     if not (isinstance(given, Mapping) and given):
@@ -147,8 +144,7 @@ class PromptPairs:
     dropped: how many pairs of scored candidates fell, each counted once, under the first that holds of "same_tier",
     "mode", "margin", "pareto", "no_secondary_comparable" and "votes".
     reason: why there is no pair: "fewer_than_two_candidates", "no_area_varies" or "no_pair_stands"; else None.
-    unscored: models left out because a primary measure has no value, in order of their names.
-    """
+    unscored: models left out because a primary measure has no value, in order of their names."""
 
     pairs: tuple[TrainingPair, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -169,8 +165,7 @@ class Graded:
 
 def edited(rows: Iterable[Mapping[str, Any]], least_change: float, counts: Counter) -> list[MeasuredEdit]:
     """The candidates of a prompt's annotations that were measured and changed by `least_change` where the edit must
-    show; the others are counted. A change that is not known, of annotations made elsewhere, is taken for one.
-    """
+    show; the others are counted. A change that is not known, of annotations made elsewhere, is taken for one."""
     found = []
     for row in rows:
         if row["status"] == "failed":
@@ -190,8 +185,7 @@ def build_pairs(
     mode: "head_tail" keeps elite over failure alone, "three_tiers" also normal over failure and elite over normal.
     margin: least difference of the global z for elite over normal.
 
-    Raises ValueError for a value that is NaN or infinite.
-    """
+    Raises ValueError for a value that is NaN or infinite."""
     ordered = sorted(candidates, key=lambda candidate: candidate.model)
     scored, _ = counted(ordered, rules)
     unscored = tuple(c.model for c in ordered if c not in scored)
@@ -213,8 +207,7 @@ def counted(
 ) -> tuple[list[MeasuredEdit], Sequence[AreaRule]]:
     """The candidates that have every primary measure, and the rules of the areas that count.
 
-    An area whose primary measure no candidate has does not count: a close-up leaves nothing around its person.
-    """
+    An area whose primary measure no candidate has does not count: a close-up leaves nothing around its person."""
     rules = [r for r in rules if any(_value(c, r.area, r.primary) is not None for c in candidates)] or rules
     return [c for c in candidates if all(_value(c, r.area, r.primary) is not None for r in rules)], rules
 
@@ -222,8 +215,7 @@ def counted(
 def grade(candidates: Sequence[MeasuredEdit], rules: Sequence[AreaRule]) -> tuple[list[Graded], Sequence[AreaRule]]:
     """Tier and z of each candidate that counts, over the areas that vary, and the rules that count, see `counted`.
 
-    No candidate has a tier where fewer than two count, or no area varies.
-    """
+    No candidate has a tier where fewer than two count, or no area varies."""
     scored, rules = counted(candidates, rules)
     if len(scored) < 2:
         return [], rules
@@ -245,8 +237,7 @@ def compared(
 ) -> Iterator[tuple[Graded, Graded, str | None]]:
     """Every two candidates, that of the better tier first, and why they are no pair, as `dropped` of PromptPairs.
 
-    None in its place: they are one. rules: those that count; mode, margin: as in `build_pairs`.
-    """
+    None in its place: they are one. rules: those that count; mode, margin: as in `build_pairs`."""
     for a, b in combinations(graded, 2):
         better, worse = (a, b) if _RANK[a.tier] > _RANK[b.tier] else (b, a)
         yield better, worse, _objection(better, worse, rules, mode, margin)
@@ -257,8 +248,7 @@ def z_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     values: (candidates, areas) float, times their direction.
     Returns (candidates, areas) float64 with mean 0 and population standard deviation 1 in each area, all 0 where that
-    deviation is below 1e-6; and (areas,) bool, False there.
-    """
+    deviation is below 1e-6; and (areas,) bool, False there."""
     std = values.std(axis=0)
     varies = std >= LEAST_STD
     return np.where(varies, (values - values.mean(axis=0)) / np.where(varies, std, 1.0), 0.0), varies

@@ -30,8 +30,7 @@ _TOKEN = re.compile(r"[0-9]+|[^\W\d_]+")
 def canonical(name: str) -> tuple[list[tuple[int, int, str]], str]:
     """A model's place in canonical order: its words and numbers, numbers first and by their value, as people count.
 
-    So flux-2 stands before flux-10 and Flux-2-dev. Names of the same tokens stand in order of their characters.
-    """
+    So flux-2 stands before flux-10 and Flux-2-dev. Names of the same tokens stand in order of their characters."""
     tokens = [(0, int(token), "") if token.isdecimal() else (1, 0, token.lower()) for token in _TOKEN.findall(name)]
     return tokens, name
 
@@ -40,8 +39,7 @@ def drawn(key: str, models: Collection[str], most: int) -> list[tuple[str, str]]
     """The pairs of a prompt's models that are asked, in canonical order: all, or `most` of them, drawn by its key.
 
     Every choice of so many pairs is equally likely over the keys. A pair is drawn by a hash of its own, so that
-    another model's pairs take the place of few of the others.
-    """
+    another model's pairs take the place of few of the others."""
     pairs = list(combinations(sorted(models, key=canonical), 2))
     chosen = set(sorted(pairs, key=lambda pair: resume.fingerprint(key, *pair))[:most])
     return [pair for pair in pairs if pair in chosen]
@@ -64,8 +62,7 @@ def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict
     """The task's judges, all checked before any is asked; none where no VLM judges.
 
     judges: `pairwise.judges` of params.yaml. The recipe's prompt is asked where a judge has none of its own.
-    ParamsError names the field that is wrong, and a judge by measures, which has nothing to measure in these tasks.
-    """
+    ParamsError names the field that is wrong, and a judge by measures, which has nothing to measure in these tasks."""
     if recipe.judge is None:
         return {}
     asked = {}
@@ -79,8 +76,7 @@ def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict
 
 def annotate_pairs(prompts: Rows, candidates: Rows, recipe: Recipe, judges: Mapping[str, Judge]) -> Rows:
     """The verdicts on a task's pairs (contract pair_verdicts), each asked of every judge in both orders about the
-    recipe's dimension, Image A being the first model's edit. None where the recipe names no judge.
-    """
+    recipe's dimension, Image A being the first model's edit. None where the recipe names no judge."""
     if recipe.judge is None:
         return []
     pairs, questions, answers = pairs_of(prompts, candidates, recipe.judge.in_group_pairs), [], {}
@@ -98,8 +94,7 @@ def over_judges(answers: Mapping[str, BothOrders]) -> Verdict:
     """One verdict from all judges': the side that most of them name, a Tie where as many name another.
 
     A judge without a verdict has no vote. Without any vote: no winner, and each judge's reason. p_a is as `majority`
-    says.
-    """
+    says."""
     verdict = majority([answer.combined for answer in answers.values()])
     if verdict.winner is not None:
         return verdict

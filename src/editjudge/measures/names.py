@@ -14,8 +14,7 @@ class Kind:
     direction: +1 higher is better, -1 lower is better. slots: the models of params.yaml's `measures` that it needs; it
     is not configured where one of them is `none`. areas: where it makes sense. helped: models that it asks where they
     are configured, and does without where they are not. sees: what its encoder or segmenter is shown: the image, the
-    objects in the boxes, cut out, the image cut to its person, or the image with the source's boxes.
-    """
+    objects in the boxes, cut out, the image cut to its person, or the image with the source's boxes."""
 
     direction: int
     slots: tuple[Slot, ...] = ()

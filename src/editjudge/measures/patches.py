@@ -1,8 +1,7 @@
 """Measures on an encoder's patch features: earth mover's distance, self-similarity of structure, object similarity.
 
 Patch features are float, (P, d), the same P patches for both images; cells are boolean, (P,): the patches in the
-region. All raise ValueError for an empty region.
-"""
+region. All raise ValueError for an empty region."""
 
 import numpy as np
 
@@ -14,8 +13,7 @@ def emd(reference: np.ndarray, edited: np.ndarray, cells: np.ndarray, edited_cel
 
     0 or more, lower is better. Without `edited_cells` both sides are masked with `cells`: 0 for identical images and
     symmetric. The reference system masks the edited side only (`cells` all True there, `edited_cells` the region), so
-    that identical images are apart.
-    """
+    that identical images are apart."""
     import ot
 
     others = cells if edited_cells is None else edited_cells
@@ -30,8 +28,7 @@ def emd(reference: np.ndarray, edited: np.ndarray, cells: np.ndarray, edited_cel
 def structure_similarity(reference: np.ndarray, edited: np.ndarray, cells: np.ndarray) -> float:
     """1 / (1 + 100 MSE) of the patches' cosine self-similarity matrices in the region.
 
-    In 0..1, higher is better, 1 for identical images; symmetric.
-    """
+    In 0..1, higher is better, 1 for identical images; symmetric."""
     _check(cells)
     first, second = _self_similarity(reference[cells]), _self_similarity(edited[cells])
     return float(1 / (1 + 100 * np.mean((first - second) ** 2)))

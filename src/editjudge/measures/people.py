@@ -11,8 +11,7 @@ Hair: images are RGB, uint8, (H, W, 3), of any sizes, the hair of each is its ow
 its edge counts. All are in 0..1, lower is better, 0 for identical images; symmetric.
 
 The body, its outline and pose, and how it is dressed: silhouettes are boolean masks (H, W); joints are points (n, 2) in
-their pixels, the same n in both images, and which of them were seen (n,).
-"""
+their pixels, the same n in both images, and which of them were seen (n,)."""
 
 from collections.abc import Callable, Sequence
 
@@ -42,8 +41,7 @@ def face_id_similarity(
 ) -> float:
     """Cosine of the subject's face in both images, in -1..1; 1 for identical images, symmetric.
 
-    The boxes are the subject's, None where it has none; see `subject`.
-    """
+    The boxes are the subject's, None where it has none; see `subject`."""
     return _cosine(known_subject(reference, reference_box, "source"), known_subject(edited, edited_box, "edited"))
 
 
@@ -52,8 +50,7 @@ def background_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
     that is not more than MATCH_IOU. In -1..1, 1 for identical images.
 
     boxes: of the subject, in both images; faces in the smallest box around all of them are the subject's. Faces that
-    only the edited image has are not looked at.
-    """
+    only the edited image has are not looked at."""
     if not boxes:
         raise ValueError("the record has no box")
     around = box_around(boxes)
@@ -71,8 +68,7 @@ def background_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
 def best_match_similarity(reference: Faces, edited: Faces, boxes: Sequence[FloatBox]) -> float:
     """Mean over the source's boxes of the best cosine of the surest face in it with any face of the edited image.
 
-    In 0..1: 0 where the edited image shows none, so that it becomes a loser; 1 for identical images.
-    """
+    In 0..1: 0 where the edited image shows none, so that it becomes a loser; 1 for identical images."""
     if not boxes:
         raise ValueError("the record has no box")
     inside = [[face for face in reference if _lies(face, box)] for box in boxes]
@@ -84,8 +80,7 @@ def best_match_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
 
 def subject(faces: Faces, box: FloatBox | None) -> Face | None:
     """The subject's face: of those that lie in the box, without a box of all, the largest; None where there is none,
-    as a bystander's says nothing of the subject.
-    """
+    as a bystander's says nothing of the subject."""
     own = [face for face in faces if box is None or _lies(face, box)]
     sizes = areas([face.box for face in own]).round(6)  # so that equals are equal on every machine
     return own[int(sizes.argmax())] if own else None
@@ -111,8 +106,7 @@ def _cosine(first: Face, second: Face) -> float:
 def face_crop(rgb: Array, box: FloatBox) -> Array:
     """The face in the box grown by MARGIN, resized (bilinear) to (CROP, CROP, 3).
 
-    Raises ValueError for a box with no area in the image.
-    """
+    Raises ValueError for a box with no area in the image."""
     x0, y0, x1, y1 = regions.grow_box(box, MARGIN, *rgb.shape[:2])
     return cv2.resize(rgb[y0:y1, x0:x1], (CROP, CROP), interpolation=cv2.INTER_LINEAR)
 
@@ -122,8 +116,7 @@ def face_geometry(reference: Array | None, edited: Array | None) -> float:
 
     Both less their mean and over their norm, the edited ones turned (not mirrored) onto the others. 0 or more, lower
     is better, 0 for identical faces; symmetric. Raises ValueError for landmarks that are None (a face without
-    landmarks) or that normalized refuses.
-    """
+    landmarks) or that normalized refuses."""
     if reference is None or edited is None:
         raise ValueError("the faces have no landmarks")
     first, second = normalized(reference), normalized(edited)
@@ -135,8 +128,7 @@ def face_geometry(reference: Array | None, edited: Array | None) -> float:
 def face_high_frequency_difference(reference: Array, edited: Array) -> float:
     """Mean absolute difference of what a blur of SIGMA takes from the crops' RGB, in grey levels (0..510).
 
-    Lower is better, 0 for identical crops; symmetric.
-    """
+    Lower is better, 0 for identical crops; symmetric."""
     first, second = (rgb.astype(np.float64) - cv2.GaussianBlur(rgb, (0, 0), SIGMA) for rgb in (reference, edited))
     return float(np.abs(first - second).ravel().mean())
 
@@ -144,8 +136,7 @@ def face_high_frequency_difference(reference: Array, edited: Array) -> float:
 def face_color_similarity(reference: Array, edited: Array) -> float:
     """Intersection of the crops' histograms of a and of b of 8-bit CIELAB, BINS each, both together of sum 1.
 
-    In 0..1, higher is better, 1 for identical crops; symmetric. It does not see lightness.
-    """
+    In 0..1, higher is better, 1 for identical crops; symmetric. It does not see lightness."""
     return float(np.minimum(_chroma(reference), _chroma(edited)).sum())
 
 
@@ -153,8 +144,7 @@ def face_energy_ratio(reference: Array, edited: Array) -> float:
     """The lesser over the greater mean absolute Laplacian (4 neighbours) of the crops' 8-bit grey.
 
     In 0..1, higher is better, 1 for identical crops; symmetric: skin that was smoothed and skin that was sharpened both
-    lose. Raises ValueError where both crops are flat.
-    """
+    lose. Raises ValueError where both crops are flat."""
     greys = [cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY) for rgb in (reference, edited)]
     energies = [float(np.abs(cv2.Laplacian(grey, cv2.CV_64F)).mean()) for grey in greys]
     if max(energies) == 0:
@@ -208,8 +198,7 @@ def pose_position_error(reference: Array, edited: Array, seen: Array, edited_see
     """Mean distance of the joints seen in both images, in units of their root mean square distance from their mean.
 
     Place and size are removed, turn is not. 0 or more, lower is better; symmetric. Raises ValueError for fewer than 3
-    joints seen in both.
-    """
+    joints seen in both."""
     first, second = (normalized(points) for points in _common(reference, edited, seen, edited_seen))
     return float(np.abs(first - second).mean())
 
@@ -220,8 +209,7 @@ def shape_iou(
     """Intersection over union of the silhouettes in a common place and size, which their joints give; not turned.
 
     Those seen in both images count, so that a hidden wrist shifts no silhouette. In 0..1, higher is better, 1 for
-    identical images; symmetric. Raises ValueError for fewer than 3 joints seen in both or an empty silhouette.
-    """
+    identical images; symmetric. Raises ValueError for fewer than 3 joints seen in both or an empty silhouette."""
     if not (reference.any() and edited.any()):
         raise ValueError(f"no body in the {'edited' if reference.any() else 'source'} image")
     points = _common(joints, edited_joints, seen, edited_seen)
@@ -233,8 +221,7 @@ def appearance_cosine(reference: Array, edited: Array, reference_cells: Array, e
 
     Features are float, (P, d), of an encoder such as DINOv3; cells are bool, (P,): the patches of `clothed`. The
     mean is taken before the cosine, so that a body that moved is still compared with itself. In 0..1, higher is
-    better, 1 for identical images; symmetric. Raises ValueError where no patch shows the body or a mean is zero.
-    """
+    better, 1 for identical images; symmetric. Raises ValueError where no patch shows the body or a mean is zero."""
     for which, cells in (("source", reference_cells), ("edited", edited_cells)):
         if not cells.any():
             raise ValueError(f"no patch shows the body in the {which} image")
@@ -249,8 +236,7 @@ def appearance_cosine(reference: Array, edited: Array, reference_cells: Array, e
 def clothed(silhouette: Array, hair: Array, face_box: FloatBox | None) -> Array:
     """The silhouette without the hair and without the face's box padded by FACE_PADDING: bool, (H, W), may be empty.
 
-    face_box: None where no face was looked for or found.
-    """
+    face_box: None where no face was looked for or found."""
     body = silhouette & ~hair
     if face_box is not None:
         x0, y0, x1, y1 = regions.grow_box(face_box, FACE_PADDING, *silhouette.shape)
@@ -268,8 +254,7 @@ def _common(reference: Array, edited: Array, seen: Array, edited_seen: Array) ->
 
 def _placed(mask: Array, joints: Array) -> Array:
     """The mask with its joints' mean in the middle of (SIDE, SIDE), their mean distance from it being the same in all;
-    each place takes the nearest pixel. Raises ValueError for joints that coincide.
-    """
+    each place takes the nearest pixel. Raises ValueError for joints that coincide."""
     centre = joints.mean(0)
     distance = float(np.linalg.norm(joints - centre, axis=1).mean())
     if not distance > 0:
@@ -282,8 +267,7 @@ def _placed(mask: Array, joints: Array) -> Array:
 def normalized(points: Array) -> Array:
     """The points, (n, 2), less their mean, over their root mean square distance from it: x + iy, complex128, (n,).
 
-    Raises ValueError for fewer than LEAST_POINTS, values that are not finite, and points that coincide.
-    """
+    Raises ValueError for fewer than LEAST_POINTS, values that are not finite, and points that coincide."""
     if len(points) < LEAST_POINTS:
         raise ValueError(f"{len(points)} points, fewer than {LEAST_POINTS}")
     if not np.isfinite(points).all():

@@ -2,8 +2,7 @@
 
 What is computed once for an image and used for many pairs is given in place of the image: `Moments`, `lightness`,
 CIELAB. Both are of one shape; a region is a boolean mask (H, W). All raise ValueError for an empty region. Formulas of
-published names are GEditBench v2's (arXiv 2603.28547); stages/README.md says where ours differ.
-"""
+published names are GEditBench v2's (arXiv 2603.28547); stages/README.md says where ours differ."""
 
 import cv2
 import numpy as np
@@ -25,8 +24,7 @@ def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
     The reference comes as its moments, which serve all of its edits; the edited image is (H, W) or (H, W, c), in
     0..255. Pixels count around which the window lies wholly in the image, though it may look out of the region. In
     -1..1, higher is better, 1 for identical images; symmetric. Of depth maps: depth_ssim. Raises ValueError where no
-    pixel counts.
-    """
+    pixel counts."""
     counted = inner(region)
     around = surroundings(counted)
     maps = ssim_map(reference.part(around), Moments(edited[around]))[counted[around]]
@@ -41,8 +39,7 @@ def l_channel_ssim(
 
     matched: the pixels whose histograms are matched, bool, (H, W); None: the whole image, as published, whose
     histogram another object's lightness moves. Sees a change of structure, not one of colour. In -1..1, higher is
-    better; not symmetric.
-    """
+    better; not symmetric."""
     within = slice(None) if matched is None else matched
     other = edited.copy()
     other[within] = match_histograms(edited[within], reference[within]).astype(np.uint8)  # cut to whole numbers
@@ -63,8 +60,7 @@ def block_delta_e(reference: np.ndarray, edited: np.ndarray, region: np.ndarray)
     Both images are in CIELAB, (H, W, 3). The region's box is cut into squares, BLOCKS along its longer side (of 4
     pixels or more); a block's difference is that of its mean colours (CIE 1976), over its pixels in the region, and
     blocks count of which half lies in it. So a small edit shows as a large one does, while noise, blur and re-encoding
-    leave mean colours as they are. 0 or more; symmetric.
-    """
+    leave mean colours as they are. 0 or more; symmetric."""
     if not region.any():
         raise ValueError("the region is empty")
     x0, y0, x1, y1 = regions.mask_box(region)
@@ -81,8 +77,7 @@ def tone_residual(reference: np.ndarray, edited: np.ndarray, region: np.ndarray)
     """Mean CIE 1976 colour difference that the best smooth map of the reference's colours leaves over the region.
 
     Both images are in CIELAB, (H, W, 3). A change of tone maps colours the same way everywhere, so what no such map
-    (a polynomial of CIELAB, least squares) explains is damage. 0 or more, lower is better; not symmetric.
-    """
+    (a polynomial of CIELAB, least squares) explains is damage. 0 or more, lower is better; not symmetric."""
     if not region.any():
         raise ValueError("the region is empty")
     design = _polynomial(reference[region].astype(np.float64) / 50 - 1)
@@ -122,8 +117,7 @@ def ssim_map(first: Moments, second: Moments) -> np.ndarray:
 def iou(first: np.ndarray, second: np.ndarray) -> float:
     """Intersection over union (Jaccard) of two boolean masks, (H, W), in 0..1, higher is better; symmetric.
 
-    Raises ValueError where both are empty.
-    """
+    Raises ValueError where both are empty."""
     union = int((first | second).sum())
     if not union:
         raise ValueError("both masks are empty")
@@ -162,8 +156,7 @@ def detail_loss(source: np.ndarray, edited: np.ndarray) -> float:
     better.
 
     Blur, resampling and strong compression lower the energy, noise and seams raise it; sizes may differ a little. An
-    edit that adds or takes away much texture has a loss, too: it is no measure of beauty.
-    """
+    edit that adds or takes away much texture has a loss, too: it is no measure of beauty."""
     return float(abs(np.log((detail(edited) + LEAST_DETAIL) / (detail(source) + LEAST_DETAIL))))
 
 

@@ -171,8 +171,7 @@ class Lesson:
     """How rows become batches, the model that learns, its loss, and when it is right.
 
     As it stands it teaches a judge's reply, by LoRA adapters on the language model: a row counts as right if greedy
-    decoding would produce its reply. Methods that give None leave it to trl, which teaches words.
-    """
+    decoding would produce its reply. Methods that give None leave it to trl, which teaches words."""
 
     setting: TrainingSetting
     end: int = field(default=-1, kw_only=True)  # the token that ends a reply, known with the processor

@@ -21,8 +21,7 @@ WEIGHT = re.compile(r"(?:layers\.(\d+)\.)?weight")
 def colourfulness(rgb: np.ndarray) -> float:
     """RGB, uint8, (H, W, 3), to 0 or more; grey is 0, 33 moderately, 59 quite and 109 extremely colourful.
 
-    Source: Hasler and Suesstrunk 2003, "Measuring colourfulness in natural images", M3.
-    """
+    Source: Hasler and Suesstrunk 2003, "Measuring colourfulness in natural images", M3."""
     red, green, blue = (rgb[..., n].astype(np.float64) for n in range(3))
     opponents = np.stack([red - green, 0.5 * (red + green) - blue]).reshape(2, -1)
     return float(np.hypot(*opponents.std(1)) + 0.3 * np.hypot(*opponents.mean(1)))
@@ -47,8 +46,7 @@ class LaionPredictor:
 
     Its head is a single layer (`weight`, `bias`; sa_0_4_vit_l_14_linear) or several without anything between them
     (`layers.0.weight` and so on; sac+logos+ava1-l14-linearMSE), as safetensors. CLIP sees the whole image as a square,
-    where the published predictor crops the centre.
-    """
+    where the published predictor crops the centre."""
 
     def __init__(self, where: str, clip: ClipTowers, head: str) -> None:
         """where: the params field of the model. Raises ParamsError for a head that does not fit the CLIP."""

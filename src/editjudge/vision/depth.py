@@ -19,8 +19,7 @@ class DepthAnything(loading.VisionModel):
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """RGB, uint8, (H, W, 3) each, of any sizes, to uint8, (H, W), in 0..255; all 0 where the depth is constant.
 
-        Images of one input size go through the model together.
-        """
+        Images of one input size go through the model together."""
         sizes = [fitted_size(rgb.shape[0], rgb.shape[1], *self.input) for rgb in rgbs]
         return self.in_batches(self._maps, rgbs, sizes, keys=sizes)
 
@@ -35,8 +34,7 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
     """The model's input size (height, width) for an image, as the published processor has it.
 
     The aspect ratio is kept, with the scale nearest to 1 of those that bring a side to `side`; both sides are rounded
-    to a multiple, of which a very narrow image gets one, where the published processor gets none and fails.
-    """
+    to a multiple, of which a very narrow image gets one, where the published processor gets none and fails."""
     scale = min(side / height, side / width, key=lambda s: abs(1 - s))
     rows, columns = (max(round(scale * length / multiple), 1) for length in (height, width))
     return rows * multiple, columns * multiple
@@ -44,8 +42,7 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
 
 def scaled(depth: Any, height: int, width: int) -> np.ndarray:
     """The model's depth, a tensor (h, w), as an image's, (height, width), bicubic, its least value 0, its greatest 255;
-    cut to whole numbers.
-    """
+    cut to whole numbers."""
     import torch
     from torch.nn import functional
 

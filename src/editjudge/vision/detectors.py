@@ -30,8 +30,7 @@ class GroundingDino(loading.VisionModel):
 
     Its text is the names in small letters, each ended by a full stop. A box has the name whose tokens it fits best; the
     published way decodes the tokens above a threshold instead, which may give half a name, or two in one. Images of one
-    size go through it together.
-    """
+    size go through it together."""
 
     architecture, model_class = folders.GROUNDING_DINO, "AutoModelForZeroShotObjectDetection"
     edges: list[int]
@@ -50,8 +49,7 @@ class GroundingDino(loading.VisionModel):
 
         rgbs: RGB, uint8, (H, W, 3) each, of any sizes. overlap: of two boxes of one name whose intersection over union
         is above it, the surer one stands. ValueError in the place of boxes: more names than the model can read, or an
-        image too slender for it.
-        """
+        image too slender for it."""
         from transformers.image_transforms import get_size_with_aspect_ratio
 
         found: dict[int, list[Detected] | ValueError] = {}
@@ -89,8 +87,7 @@ class Owlv2(loading.VisionModel):
     """OWLv2 (Minderer et al. 2023), each name asked as `a photo of a NAME`; images go through it one by one.
 
     As published, the image is padded with grey below and to the right to a square, and resized to the input, bilinear
-    with antialiasing.
-    """
+    with antialiasing."""
 
     architecture, model_class = folders.OWLV2, "Owlv2ForObjectDetection"
     read = loading.VisionModel.read_tokenizer

@@ -2,8 +2,7 @@
 
 Through transformers the whole image is resized to the model's square input. The published processors of CLIP and
 DINOv2 crop the centre instead, which would lose the patches at the borders, where damage outside a region may lie; and
-a region's cells would not be those the model sees.
-"""
+a region's cells would not be those the model sees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +47,7 @@ class Grid:
 
         As published, pixels are those of the model's square input: a box's corners are multiplied by `side` over the
         image's and cut to whole numbers. This does the same to any mask: a pixel of the square shows the last one of
-        the image whose edge, scaled and cut, is not beyond it.
-        """
+        the image whose edge, scaled and cut, is not beyond it."""
         edges = (np.arange(length) * self.side // length for length in region.shape)
         rows, columns = (np.searchsorted(own, np.arange(self.side), "right") - 1 for own in edges)
         cell = self.side // self.grid
@@ -62,8 +60,7 @@ class HogEncoder:
     """Patch and object features from gradients and mean colours; needs no weights.
 
     As the encoders of weights, it resizes the whole image to its square input, without a crop, so that a patch is the
-    same part of any two images of one size, and `cells` says of each patch whether it lies in a region.
-    """
+    same part of any two images of one size, and `cells` says of each patch whether it lies in a region."""
 
     def patches(self, rgb: np.ndarray) -> np.ndarray:
         """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm), mean L, a, b a block."""
@@ -90,8 +87,7 @@ def hog(rgb: np.ndarray, cell: int) -> np.ndarray:
     """Histograms of oriented gradients, uint8, (S, S, 3) to float64, (n - 1, n - 1, 4 * BINS) for n = S / cell.
 
     A pixel's gradient is that of its strongest channel; blocks of 2 x 2 cells are normalised by L2-Hys. As
-    skimage.feature.hog, but for the float32 sums of that one, in a tenth of its time.
-    """
+    skimage.feature.hog, but for the float32 sums of that one, in a tenth of its time."""
     y = x = squares = np.zeros(rgb.shape[:2], np.int32)
     for plane in rgb.transpose(2, 0, 1).astype(np.int32):
         down, across = np.zeros_like(plane), np.zeros_like(plane)
@@ -119,8 +115,7 @@ def _block_means(values: np.ndarray) -> np.ndarray:
 class ClipEncoder(loading.VisionModel):
     """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: a CLS token and 7 x 7 patches of 768.
 
-    Both of the last hidden state, before the last layer norm, as published: neither normed nor projected.
-    """
+    Both of the last hidden state, before the last layer norm, as published: neither normed nor projected."""
 
     architecture, model_class = folders.CLIP, "CLIPVisionModelWithProjection"
 
@@ -165,8 +160,7 @@ class DinoEncoder(ClipEncoder):
     """DINOv3 (Simeoni et al. 2025), such as ViT-B/16: 14 x 14 patches of 768 at 224 pixels, a CLS token of 768.
 
     Patches: the last hidden state's patch tokens, without the CLS and register tokens. CLS: the CLS token. Both after
-    the model's last layer norm; not normalised to unit length.
-    """
+    the model's last layer norm; not normalised to unit length."""
 
     architecture, model_class = folders.DINOV3, "DINOv3ViTModel"
 

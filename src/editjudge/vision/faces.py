@@ -3,8 +3,7 @@
 Insightface's published ONNX models (a folder such as buffalo_l) go through onnxruntime: a detector (SCRFD, Guo et al.
 2021), an embedding of the person (ArcFace, Deng et al. 2019) and, where wanted, dense landmarks. The files are read as
 published; how images are fed and outputs read is theirs, and the tests say it again. The published weights are for
-non-commercial research.
-"""
+non-commercial research."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,8 +43,7 @@ class Face:
 
     box: x0, y0, x1, y1, pixels of the image, may reach outside of it. score: the detector's, higher is surer.
     embedding: (d,), float64, unit norm; the cosine of two of one backend says how alike the persons are.
-    landmarks: (n, 2), float64, x and y, pixels of the image; None where the backend has none.
-    """
+    landmarks: (n, 2), float64, x and y, pixels of the image; None where the backend has none."""
 
     box: FloatBox
     score: float
@@ -57,8 +55,7 @@ class LbpFaces:
     """The embedded backend: needs no weights, finds upright frontal faces, has no landmarks.
 
     Faces are found by scikit-image's cascade (Liao et al. 2007) and described by histograms of local binary patterns
-    over a grid (Ahonen et al. 2006), square roots taken, so that the cosine is that of Hellinger's kernel.
-    """
+    over a grid (Ahonen et al. 2006), square roots taken, so that the cosine is that of Hellinger's kernel."""
 
     def __init__(self) -> None:
         from skimage.data import lbp_frontal_face_cascade_filename
@@ -69,8 +66,7 @@ class LbpFaces:
     def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
         """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
 
-        The score is the number of search windows that answered. Cosines of embeddings are in 0..1.
-        """
+        The score is the number of search windows that answered. Cosines of embeddings are in 0..1."""
         found: list[list[Face]] = []
         for rgb in images:
             height, width = rgb.shape[:2]
@@ -108,8 +104,7 @@ class LbpFaces:
 def grouped(windows: np.ndarray) -> list[tuple[np.ndarray, float]]:
     """Search windows (n, 4) to faces: the window that most others overlap and those others are one, and so on.
 
-    A face is the mean of its windows and their number, most windows first; fewer than LEAST_WINDOWS are no face.
-    """
+    A face is the mean of its windows and their number, most windows first; fewer than LEAST_WINDOWS are no face."""
     near = overlaps(windows, windows) > WINDOW_IOU
     faces, left = [], np.ones(len(windows), bool)
     while left.any():
@@ -146,8 +141,7 @@ class InsightFaces:
 
     def __init__(self, where: str, setting: InsightFaceSetting, device: str = "cpu") -> None:
         """`where`: the params section of `setting`. ParamsError for a file that is no such model, or a device that this
-        onnxruntime does not have.
-        """
+        onnxruntime does not have."""
         self.setting = setting
         self.detector = _session(where, "detector", setting, device)
         self.recognizer = _session(where, "recognizer", setting, device)
@@ -157,8 +151,7 @@ class InsightFaces:
         """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
 
         Embeddings have as many dimensions as the recognizer gives, cosines are in -1..1. Landmarks are those of the
-        landmarks' model (x and y of 106 or 68 points), or None.
-        """
+        landmarks' model (x and y of 106 or 68 points), or None."""
         detected = [self._detect(rgb) for rgb in images]
         flat = [(rgb, box, five) for rgb, own in zip(images, detected, strict=True) for box, _, five in own]
         crops = [cv2.warpAffine(rgb, _aligning(five), (CROP, CROP)) for rgb, _, five in flat]
@@ -200,8 +193,7 @@ class InsightFaces:
 def letterboxed(rgb: np.ndarray, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """The image scaled into the upper left of a black (height, width, 3), its aspect ratio kept.
 
-    Second: what x and y there are to be multiplied with to be the image's, float64, (2,).
-    """
+    Second: what x and y there are to be multiplied with to be the image's, float64, (2,)."""
     h, w = rgb.shape[:2]
     size = max(min(width, w * height // h), 1), max(min(height, h * width // w), 1)
     canvas = np.zeros((height, width, 3), np.uint8)
@@ -216,8 +208,7 @@ def decoded(
 
     First the scores of each stride, (cells, 1), then the distances to left, top, right and bottom, (cells, 4), then the
     offsets of the points, (cells, 10), all in strides from the cell's corner; cells go row by row, each with its
-    anchors. Those with a score of at least `threshold` are given.
-    """
+    anchors. Those with a score of at least `threshold` are given."""
     flat = [np.asarray(out, np.float64).reshape(-1, out.shape[-1]) for out in outputs]
     found = []
     for n, stride in enumerate(strides := STRIDES[len(outputs)]):
@@ -235,8 +226,7 @@ def decoded(
 def _aligning(points: np.ndarray) -> np.ndarray:
     """The turn, scale and shift (no reflection) that take five points nearest to TEMPLATE: float64, (2, 3).
 
-    Least squares (Umeyama 1991, scikit-image).
-    """
+    Least squares (Umeyama 1991, scikit-image)."""
     from skimage.transform import SimilarityTransform
 
     transform = SimilarityTransform.from_estimate(points, TEMPLATE)

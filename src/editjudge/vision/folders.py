@@ -72,8 +72,7 @@ IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
 
 def _sides(where: str, folder: Path, field: str, names: tuple[str, ...], said: str) -> list[Any]:
     """Whole numbers above 0 by their names in a field of preprocessor_config.json; one number stands for heights and
-    widths.
-    """
+    widths."""
     given = read_json(where, folder / PREPROCESSOR).get(field)
     plain = given if "height" in names else None
     sides = [given.get(name) if isinstance(given, dict) else plain for name in names]
@@ -142,8 +141,7 @@ class Architecture(NamedTuple):
 
     weight: a suffix of the name of a tensor that the weights must hold. reads: what its class needs from the folder,
     by the name of its attribute; `find` reads it, too, so that a folder that cannot be used is an error before any
-    work.
-    """
+    work."""
 
     types: tuple[str, ...]
     example: str
@@ -204,8 +202,7 @@ def find(where: str, model: str, kind: Architecture) -> Path:
 
     ParamsError, with what to do, for a folder that is missing, cannot be fetched, holds another architecture, or lacks
     config.json, preprocessor_config.json or weights in safetensors. A missing tensor is only found when the class loads
-    the weights; it is the same error then.
-    """
+    the weights; it is the same error then."""
     folder = hub.find(where, model, PATTERNS, kind.example)
     config = read_json(where, folder / CONFIG)
     if config.get("model_type") not in kind.types:
@@ -267,8 +264,7 @@ class InsightFaceSetting:
 
     folder: of the ONNX files. landmarks: 2d106det.onnx, 1k3d68.onnx or none. side: of the square that images are
     fitted into for the detector, a multiple of 32 (a model of a fixed size has its own). threshold: least score of a
-    face. overlap: faces that overlap more are one. batch_size: crops that the recognizer is given at a time.
-    """
+    face. overlap: faces that overlap more are one. batch_size: crops that the recognizer is given at a time."""
 
     folder: Text = "models/insightface/buffalo_l"
     detector: Text = "det_10g.onnx"

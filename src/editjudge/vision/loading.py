@@ -1,8 +1,7 @@
 """Shared by the vision models: loading through transformers, batches, and images as normalised tensors.
 
 Torch and transformers are imported where they are used, here and in the models' modules: who only looks into folders,
-or takes an embedded model, needs neither.
-"""
+or takes an embedded model, needs neither."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,8 +49,7 @@ def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> "torch.Tensor":
 def resized(rgbs: Sequence[np.ndarray], side: int, device: str) -> "torch.Tensor":
     """RGB, uint8, (H, W, 3) each, to squares of `side`, float32 in 0..1, (n, 3, side, side): bilinear, antialiased.
 
-    The same as torchvision's resizing of floats, with which DINOv3 and SAM 2 were trained.
-    """
+    The same as torchvision's resizing of floats, with which DINOv3 and SAM 2 were trained."""
     import torch
     from torch.nn import functional
 
@@ -71,8 +69,7 @@ def together(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
 def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[int]:
     """Which boxes (n, 4) stand, the surest first: not those that overlap a surer one by more than `overlap`.
 
-    Scores count in millionths, so that equals are equal on every machine: of them the first is the surest.
-    """
+    Scores count in millionths, so that equals are equal on every machine: of them the first is the surest."""
     corners_sizes = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
     return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.round(6).tolist(), 0.0, overlap)]
 
@@ -88,8 +85,7 @@ class VisionModel:
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's, for a device
-        that is not there, and where `checkpoints.load` refuses the weights. Nothing is fetched, no remote code run.
-        """
+        that is not there, and where `checkpoints.load` refuses the weights. Nothing is fetched, no remote code run."""
         import torch
         import transformers
 
@@ -118,8 +114,7 @@ class VisionModel:
 
     def fed(self, rgbs: Sequence[np.ndarray], height: int, width: int) -> "torch.Tensor":
         """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were
-        fed, and normalised: of the model's dtype, (n, 3, height, width).
-        """
+        fed, and normalised: of the model's dtype, (n, 3, height, width)."""
         how = Image.Resampling(self.scaling.resample)
         squares = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
         return self.scaling.apply(to_pixels(squares, self.device)).to(self.model.dtype)
@@ -150,8 +145,7 @@ class NoMemory(ValueError):
 def within_memory(model: Any, ask: Callable[[], T]) -> T:
     """`ask`, of a model with a batch_size; out of memory: again with half of it, from now on; threads may share it.
 
-    NoMemory: not even one at a time fits.
-    """
+    NoMemory: not even one at a time fits."""
     import torch
 
     while True:
@@ -169,8 +163,7 @@ def within_memory(model: Any, ask: Callable[[], T]) -> T:
 def answers(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[Any]:
     """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError.
 
-    A model that cannot be loaded is no item's fault: its ParamsError is raised.
-    """
+    A model that cannot be loaded is no item's fault: its ParamsError is raised."""
     try:
         return list(ask(items)) if items else []
     except ParamsError:
@@ -182,8 +175,7 @@ def answers(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list
 @contextmanager
 def exact() -> Iterator[None]:
     """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run; for one thread at a time,
-    as these settings are the process's.
-    """
+    as these settings are the process's."""
     import torch
 
     with (

@@ -1,8 +1,7 @@
 """LPIPS v0.1 with AlexNet (Zhang et al. 2018, "The Unreasonable Effectiveness of Deep Features"), in plain torch.
 
 Its weights are one safetensors file that holds torchvision's AlexNet trunk and the five linear layers of LPIPS v0.1
-under their own names; `python -m tools.convert_lpips` makes it of the published files.
-"""
+under their own names; `python -m tools.convert_lpips` makes it of the published files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,8 +56,7 @@ class Lpips:
         """LPIPS of an image, RGB, uint8, (H, W, 3), and each of others of its shape.
 
         The reference's features are computed once. Raises ValueError for a side below LEAST_SIDE: resizing would make
-        another measure of it.
-        """
+        another measure of it."""
         import torch
 
         height, width = reference.shape[:2]

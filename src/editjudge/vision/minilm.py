@@ -1,8 +1,7 @@
 """MiniLM-L6, the embedded text embedder: a BERT encoder, mean pooling and unit length, in numpy.
 
 sentence-transformers gives the same vectors to 1e-6 (a test holds it), but importing it takes longer than embedding
-the default pools, and each task's stage would wait for it.
-"""
+the default pools, and each task's stage would wait for it."""
 
 import hashlib
 import math

@@ -1,7 +1,6 @@
 """Body joints by VitPose (Xu et al. 2022), through transformers.
 
-Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an affine map and reads the heatmaps.
-"""
+Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an affine map and reads the heatmaps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ LEAST_SIDE = 4  # of an image; the processor takes a lower one's rows for channe
 class Joints:
     """The joints of one person, in the order of folders.JOINTS.
 
-    points: float64, (12, 2), x and y in pixels of the image. scores: float64, (12,), near 0..1, higher is surer.
-    """
+    points: float64, (12, 2), x and y in pixels of the image. scores: float64, (12,), near 0..1, higher is surer."""
 
     points: np.ndarray
     scores: np.ndarray
@@ -53,8 +51,7 @@ class VitPose(loading.VisionModel):
         """The joints of the person in each image's box (RGB, uint8, (H, W, 3); x0, y0, x1, y1, clipped to the image).
 
         The model sees the box grown by a quarter, to its own aspect ratio; a joint that its flat heatmap puts more
-        than a cell outside of that has a score of 0. ValueError names a box that is wholly outside its image.
-        """
+        than a cell outside of that has a score of 0. ValueError names a box that is wholly outside its image."""
         clipped = [regions.clip_box(box, *rgb.shape[:2]) for rgb, box in zip(rgbs, boxes, strict=True)]
         return self.in_batches(self._joints, rgbs, clipped)
 

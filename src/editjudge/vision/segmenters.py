@@ -1,6 +1,5 @@
 """Segmenters: the mask of the object in a box, by GrabCut (embedded; Rother et al. 2004, OpenCV) or SAM 2.1, and the
-hair of a person.
-"""
+hair of a person."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,16 +22,14 @@ class GrabCut:
     def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]:
         """The mask of each box's object, bool, (H, W), for each RGB, uint8, (H, W, 3) image and its boxes.
 
-        Boxes are clipped to the image; ValueError names one that is wholly outside.
-        """
+        Boxes are clipped to the image; ValueError names one that is wholly outside."""
         return [[grabcut(rgb, box) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
 
 
 def grabcut(rgb: np.ndarray, box: regions.Box) -> np.ndarray:
     """The object in the box of an RGB, uint8, (H, W, 3) image: bool, (H, W), inside the box.
 
-    Where the box leaves no background to learn from, or GrabCut finds next to nothing, the whole box is the mask.
-    """
+    Where the box leaves no background to learn from, or GrabCut finds next to nothing, the whole box is the mask."""
     height, width = rgb.shape[:2]
     x0, y0, x1, y1 = regions.clip_box(box, height, width)
     whole = regions.boxes_mask([box], height, width)
@@ -53,8 +50,7 @@ class Sam2Segmenter(loading.VisionModel):
     Its processor needs torchvision, so the tensors are made here: the image resized to the square input, bilinear with
     antialiasing, ImageNet's mean and deviation, boxes scaled alike. The decoder's masks, a quarter of the input a side,
     are resized to the image as logits (bilinear) and cut at 0. One mask a box: a box leaves little doubt about what is
-    meant.
-    """
+    meant."""
 
     architecture, model_class, scaling = folders.SAM2, "Sam2Model", folders.IMAGENET
 
@@ -69,8 +65,7 @@ class Sam2Segmenter(loading.VisionModel):
         """The mask of each box's object, bool, (H, W), for each RGB, uint8, (H, W, 3) image and its boxes.
 
         A mask may reach beyond its box, or be empty where SAM sees no object. Boxes are clipped to the image;
-        ValueError names one that is wholly outside.
-        """
+        ValueError names one that is wholly outside."""
         clipped = [[regions.clip_box(box, *rgb.shape[:2]) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
         asked = [n for n, own in enumerate(clipped) if own]
         found = self.in_batches(self._masks, [rgbs[n] for n in asked], [clipped[n] for n in asked])
@@ -100,8 +95,7 @@ class FaceParser(loading.VisionModel):
 
     Published ones, such as jonathandinu/face-parsing, learned from portraits. So what is parsed is a square around the
     face where one is known, and the whole image where none is. Which class is hair is read from the names in its
-    config.json.
-    """
+    config.json."""
 
     architecture, model_class = folders.SEGFORMER, "SegformerForSemanticSegmentation"
     hair_class: int
@@ -111,8 +105,7 @@ class FaceParser(loading.VisionModel):
         """Each image's pixels that show hair: bool, (H, W); images are RGB, uint8, (H, W, 3).
 
         `faces`: the box of the person's face in each image, outside of whose surroundings nothing is hair; None: the
-        whole image is looked at.
-        """
+        whole image is looked at."""
         found = [np.zeros(rgb.shape[:2], bool) for rgb in rgbs]
         around = [_around(face, *rgb.shape[:2]) for rgb, face in zip(rgbs, faces, strict=True)]
         cuts = [rgb[place] for rgb, place in zip(rgbs, around, strict=True)]

@@ -36,8 +36,7 @@ class ApiEditor:
 
     Kinds of failures: refused (by the provider's policy), wrong_output and bad_source will be the same another time.
     All others pass, and should be asked for again by another run: budget (not asked for: the run's budget is spent),
-    timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down).
-    """
+    timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down)."""
 
     def __init__(self, setting: ApiSetting, name: str) -> None:
         self.setting, self.name = setting, name
@@ -60,8 +59,7 @@ class ApiEditor:
         """Gives each request's name with what became of it to `keep`, once, as soon as it is known.
 
         Requests are taken as they are asked for. EndpointError, after what was under way: the endpoint refuses the key
-        or the model, and the rest is not asked.
-        """
+        or the model, and the rest is not asked."""
         start = time.monotonic()
         try:
             asyncio.run(self._edit_many(requests, keep))

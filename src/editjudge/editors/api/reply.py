@@ -35,8 +35,7 @@ def read(raw: bytes) -> bytes | str:
     """The first image of an answer (JSON), or the address that it lies at.
 
     Raises TryFailed for anything else, such as an error of a gateway with status 200, and Refused where the image's
-    place has an error.
-    """
+    place has an error."""
     try:
         [image, *_] = orjson.loads(raw)["data"]
         error, data, url = (image.get(name) for name in ("error", "b64_json", "url"))

@@ -1,8 +1,7 @@
 """An editing model run by its diffusers pipeline, one record at a time; `check` says beforehand whether it can be.
 
 The same record gives the same image whatever ran before it: the noise is drawn on the CPU from the record's own seed.
-Between kinds of GPU, and between versions of torch, images differ in their last bits.
-"""
+Between kinds of GPU, and between versions of torch, images differ in their last bits."""
 
 import inspect
 import json
@@ -37,8 +36,7 @@ def check(where: str, setting: DiffusersSetting) -> None:
 
     Looked up before any weight is loaded: the model's model_index.json (in its folder or on the hub), its pipeline
     class in diffusers, that this class takes the call arguments given for `data` and `benchmark`, and that a LoRA in a
-    local folder is there.
-    """
+    local folder is there."""
     automatic = setting.pipeline == AS_PUBLISHED
     published = _read_index(f"{where}.model", setting.model).get("_class_name")
     name = published if automatic else setting.pipeline
@@ -104,8 +102,7 @@ class DiffusersEditor:
 
     device: `cpu`, or a GPU such as `cuda:0`; where the setting has more than one GPU per worker, the process must see
     no others. Raises ParamsError for what the setting asks and the model or device has not, and what diffusers raises
-    where the model cannot be loaded.
-    """
+    where the model cannot be loaded."""
 
     def __init__(self, setting: DiffusersSetting, device: str) -> None:
         diffusers.utils.logging.set_verbosity_error()  # some pipelines warn at every call, with the instruction in it
@@ -122,8 +119,7 @@ class DiffusersEditor:
         """The edit of one record, of the size that the setting's rule or the pipeline chose.
 
         Raises EditFailed (safety_checker: the pipeline withheld the image; not_finite), images.ImageError for a source
-        that cannot be decoded, and whatever the pipeline raises.
-        """
+        that cannot be decoded, and whatever the pipeline raises."""
         source = Image.fromarray(images.decode(request.image))
         size = size_of_edit(self.setting.resolution, *source.size)
         shown = source if size in (None, source.size) else source.resize(size, Image.Resampling.LANCZOS)

@@ -44,8 +44,7 @@ def mark_picture_tokens(
     """Tell Qwen2.5-VL which tokens are the picture's.
 
     transformers 5 gives them their rows and columns only if it is told; the pipelines drop what their processor says of
-    it (diffusers issue 14194), and the picture's tokens would then stand in one line, as words do.
-    """
+    it (diffusers issue 14194), and the picture's tokens would then stand in one line, as words do."""
     marks = (named["input_ids"] == encoder.config.image_token_id).int()
     return positional, {"mm_token_type_ids": marks} | named
 
@@ -62,8 +61,7 @@ def quoted_parts(instruction: str) -> list[tuple[str, bool]]:
     """The instruction in parts, and whether each is in quotation marks: LongCat reads text in quotes by the letter.
 
     Takes the place of diffusers' `split_quotation`, which exchanges the words of an instruction with two words like
-    "don't" and "cat's", and by a set's order at that. An apostrophe between letters is no quotation mark.
-    """
+    "don't" and "cat's", and by a set's order at that. An apostrophe between letters is no quotation mark."""
     guarded = re.sub(r"(?<=[a-zA-Z])'(?=[a-zA-Z])", APOSTROPHE, instruction)
     parts = (part for part in re.split(f"({QUOTED})", guarded) if part)
     return [(part.replace(APOSTROPHE, "'"), re.fullmatch(QUOTED, part) is not None) for part in parts]
@@ -72,8 +70,7 @@ def quoted_parts(instruction: str) -> list[tuple[str, bool]]:
 def length(of: Any) -> int:
     """`len`, and a length itself as it is.
 
-    LongCat cuts an instruction to 512 tokens, but breaks on its warning, which asks for the length of a length.
-    """
+    LongCat cuts an instruction to 512 tokens, but breaks on its warning, which asks for the length of a length."""
     return of if isinstance(of, int) else len(of)
 
 
@@ -81,8 +78,7 @@ class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
     """transformers' processor less the video part. It keeps the name, which is what a checkpoint records.
 
     transformers cannot build that part without torchvision. Editing pipelines hand it images only; where torchvision
-    is installed, diffusers loads the whole one by itself.
-    """
+    is installed, diffusers loads the whole one by itself."""
 
     def __init__(
         self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
@@ -108,8 +104,7 @@ def stand_ins(folder: Path) -> dict[str, Qwen2VLProcessor]:
 def told_what_is_missing() -> Iterator[list[str]]:
     """The weights, as class.name, that the folders of transformers' models lack which are loaded meanwhile.
 
-    transformers fills them by chance and only warns. diffusers' own models leave theirs on the device `meta`.
-    """
+    transformers fills them by chance and only warns. diffusers' own models leave theirs on the device `meta`."""
     missing: list[str] = []
     theirs = vars(transformers.PreTrainedModel)["from_pretrained"]
 

@@ -1,7 +1,6 @@
 """metadata.jsonl of a gallery of edits, in the published form: `{key, candidates: [{model, image}], ...}` a line.
 
-image: a path relative to the file's folder. Whatever else stands in a line or in a candidate is kept as it is.
-"""
+image: a path relative to the file's folder. Whatever else stands in a line or in a candidate is kept as it is."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -109,8 +108,7 @@ def merge(
     """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
 
     Where the model has a candidate already: GalleryError; with `replace` its image is replaced, its place and its other
-    fields stay. Nothing else is changed.
-    """
+    fields stay. Nothing else is changed."""
     taken = [line.key for line in lines if line.key in images and line.image(model) is not None]
     if taken and not replace:
         raise GalleryError(f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first (--replace)")

@@ -3,8 +3,7 @@
 A folder has one image a key, named by it: KEY.png, .jpg, .jpeg or .webp. A table (CSV, JSON lines, Parquet) has the
 columns key and image, bytes or a path beside the table, and may have model. `Given` reads them and changes nothing.
 `export_png` and `export_parquet` write our own. A suite's published form is a folder, too, with `<file>.png` of each of
-its cases; GEdit-Bench v1 has fullset/TASK/LANGUAGE/KEY.png.
-"""
+its cases; GEdit-Bench v1 has fullset/TASK/LANGUAGE/KEY.png."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -46,8 +45,7 @@ class Given:
 
     def __init__(self, path: Path, model: str | None = None) -> None:
         """model: its name in a gallery or table; None where there is no other. Raises GalleryError for what is neither
-        folder nor table, for several models of which none is named, and for a key that stands twice.
-        """
+        folder nor table, for several models of which none is named, and for a key that stands twice."""
         if not path.exists():
             raise GalleryError(f"{path} not found")
         self.folder = path if path.is_dir() else path.parent
@@ -172,8 +170,7 @@ def as_png(data: bytes) -> bytes:
 def export_png(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Writes `<folder>/<model>/<key>.png` for each edit that is done; gives its key and its path in the folder.
 
-    Raises GalleryError for a name that cannot be a file's.
-    """
+    Raises GalleryError for a name that cannot be a file's."""
     check_name(model, "model")
     for row in rows:
         if row["status"] == "done":
@@ -186,8 +183,7 @@ def export_png(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[
 def export_parquet(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Writes `<folder>/<model>.parquet` with key, model and image {bytes, path} of each edit that is done.
 
-    Gives its key and its path in a gallery of files.
-    """
+    Gives its key and its path in a gallery of files."""
     check_name(model, "model")
     with replacing(folder / f"{model}.parquet") as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
         for group in records.in_groups(row for row in rows if row["status"] == "done"):
@@ -219,8 +215,7 @@ class GalleryReport:
 def read_suite(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) -> Iterator[Row]:
     """A row of the contract candidates for each case; what is missing or broken has failed with its reason.
 
-    path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `Given`. GalleryError.
-    """
+    path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `Given`. GalleryError."""
     given = Given(path, model)
     folder = path if path.is_dir() and not (path / METADATA).is_file() else None
     known, files = set[str](), set[str]()

@@ -168,8 +168,7 @@ class TokenRow(nn.Module):
 class ScoringModel(PreTrainedModel):
     """A vision-language model of transformers that answers with scores instead of words (`scoring`).
 
-    `attach` gives it what a checkpoint of its class has not.
-    """
+    `attach` gives it what a checkpoint of its class has not."""
 
     model: Any
     lm_head: Any

@@ -2,8 +2,7 @@
 
 A source is decoded and encoded once for all its edits, and what several measures of a pair need is computed once.
 Models in torch run on all images of `measures.prompts` prompts together: on the CPU in each process; on a GPU in one
-for it, which those that decode, segment and measure feed.
-"""
+for it, which those that decode, segment and measure feed."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -41,8 +40,7 @@ class Altered:
     """An edited image (encoded).
 
     boxes: those in it, in pixels of the source as it is stored; where there are none, the source's are taken for both.
-    attributes: those of a person (names.ATTRIBUTES) that its instruction changes, whose measures are left out.
-    """
+    attributes: those of a person (names.ATTRIBUTES) that its instruction changes, whose measures are left out."""
 
     image: records.Image
     boxes: Boxes = ()
@@ -53,8 +51,7 @@ class Altered:
 class Original:
     """A source image (encoded), the boxes in it of what was to be edited, and its edits that are to be measured.
 
-    masks: the record's own (PNG), which stand for its boxes in edit_area, unedit_area and object.
-    """
+    masks: the record's own (PNG), which stand for its boxes in edit_area, unedit_area and object."""
 
     source: records.Image
     boxes: Boxes
@@ -73,8 +70,7 @@ def measure_all(
     """For each prompt and each of its images: {status, reason, change, edited_area_ratio, measures}.
 
     `status` is "failed", with a reason, for an image that cannot be measured; see `take` for `measures`. Measures that
-    are not configured are left out. Raises ParamsError, before any work, for a model that cannot be loaded.
-    """
+    are not configured are left out. Raises ParamsError, before any work, for a model that cannot be loaded."""
     used = frozenset(slot for prompt in prompts for slot in slot_settings.used(prompt.recipe, setting))
     setting, code = slots.check(used, setting), identity(__name__)
     versions = {slot: f"{own} {code}" for slot, own in slots.version(used, setting).items()}
@@ -207,8 +203,7 @@ def _left(pair: SeenPair, recipe: Recipe, changed: Collection[str]) -> Recipe:
 
 def _measured(pair: SeenPair, recipe: Recipe, models: Models) -> dict[str, Any]:
     """change: how much the image changed where the edit must show (pixel.block_delta_e over `changed_area`); near 0,
-    nothing was edited.
-    """
+    nothing was edited."""
     try:
         mask = pair.areas.mask(recipe.changed_area)
         change = pixel.block_delta_e(pair.source.lab, pair.edited.lab, mask)
@@ -222,8 +217,7 @@ def take(pair: SeenPair, recipe: Recipe, models: Models) -> list[dict[str, Any]]
     """All measures of a recipe for one edited image, after `look` at it.
 
     Rows {area, measure, value, reason}; value is None, with the reason beside it, where a measure has no result.
-    Values are rounded to DECIMALS, so that the last bits of another machine do not show.
-    """
+    Values are rounded to DECIMALS, so that the last bits of another machine do not show."""
     rows = []
     for area, name in recipe.measures:
         value = reason = None
@@ -274,8 +268,7 @@ def measure(
 
     source, edited: RGB, uint8, (H, W, 3), the edit of any size. boxes: (x0, y0, x1, y1) in pixels of the source, or
     masks, bool, (H, W): where the edit is. setting: the models; by default those without weights. Raises ParamsError
-    for a measure whose model is not configured, ValueError if nothing can be measured.
-    """
+    for a measure whose model is not configured, ValueError if nothing can be measured."""
     setting = setting or SlotSetting()
     missing = slot_settings.unconfigured(setting)
     for name in (name for _, name in recipe.measures if name in missing):

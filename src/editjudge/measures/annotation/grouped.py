@@ -2,8 +2,7 @@
 
 Of tasks that measures annotate, results is a list, one entry a candidate: source_image_path, edited_image_path,
 instruction, and for each area the measures by name, null where there is none. Of tasks that VLMs judge, a line is a
-pair and results has input_dict and winner. What the form has no place for stands under `editjudge`.
-"""
+pair and results has input_dict and winner. What the form has no place for stands under `editjudge`."""
 
 import json
 import math
@@ -50,8 +49,7 @@ def rows_of(
     """The rows of the contract annotations that a line stands for, models in order of their names.
 
     where: names the line in errors. sha256: of an image path; it is asked where the line does not say it. Where the
-    line does not name the model, it is the folder of its image. Raises TableError.
-    """
+    line does not name the model, it is the folder of its image. Raises TableError."""
     key, results = line.get("key"), line.get("results")
     if not isinstance(key, str) or not isinstance(results, list):
         what = "a pair that a VLM judged" if isinstance(results, dict) else "no key and list of results"

@@ -20,8 +20,7 @@ class SeenImage:
     """An image and its boxes, which are clipped to it. Raises ValueError for a box that is wholly outside.
 
     own: the record's own masks, bool, (H, W), which no segmenter need be asked for. found: what the models said of it,
-    by what was asked (see table.LOOKS); a ValueError where they could not say.
-    """
+    by what was asked (see table.LOOKS); a ValueError where they could not say."""
 
     def __init__(
         self,
@@ -99,8 +98,7 @@ def _resized(rgb: np.ndarray, width: int, height: int) -> np.ndarray:
 def on_white(rgb: np.ndarray, mask: np.ndarray, box: regions.Box) -> np.ndarray:
     """The object of a mask on white, cut to its box and padded to a square, in whose middle it is: RGB, uint8.
 
-    Raises ValueError where the segmenter saw none in the box.
-    """
+    Raises ValueError where the segmenter saw none in the box."""
     x0, y0, x1, y1 = box
     shown = mask[y0:y1, x0:x1, None]
     if not shown.any():
@@ -125,8 +123,7 @@ def cubic(square: np.ndarray, side: int) -> np.ndarray:
 
     Bicubic, as OpenCV's x86 builds do it by Intel's IPP with AVX2, on any machine. Published crops of objects were
     grown so, and a small network may move by 1e-4 for one grey level. OpenCV's own code, which `core.portable` leaves,
-    is a grey level off in one of fifty places. Only where a tie lies at an image's edge may a value differ.
-    """
+    is a grey level off in one of fifty places. Only where a tie lies at an image's edge may a value differ."""
     at = (np.arange(side) + 0.5) * (len(square) / side) - 0.5
     first, one = np.floor(at).astype(int), np.float32(1)
     weights = _weights(((at - first).astype(np.float32) + one - one).astype(np.float64))

@@ -2,8 +2,7 @@
 
 A recipe is a YAML file, `pipelines/<pipeline>/<task>.yaml`, in the form of pipelines/recipe.schema.json; the prompts it
 names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxes, `unedit_area` outside of them,
-`object` the segmenter's mask of the source's object in the boxes, `image` everything.
-"""
+`object` the segmenter's mask of the source's object in the boxes, `image` everything."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,8 +41,7 @@ class Judging:
     """How a VLM compares two edits; prompt is one of judges/prompts/comparisons, dimension one of
     judges/prompts/dimensions.
 
-    in_group_pairs: the most pairs of one prompt's candidates that are asked.
-    """
+    in_group_pairs: the most pairs of one prompt's candidates that are asked."""
 
     prompt: str
     dimension: Literal["visual_consistency", "instruction_following", "visual_quality"]
@@ -57,8 +55,7 @@ class Recipe:
     areas: (area, measures), the first measure that is configured being the area's primary one; empty where a VLM
     judges. changed_area: where the edit must show, in batch the `change`. image_side: pixels of the long side to which
     larger images are scaled down. regions: None where no measure needs boxes. skip_unedited_from: the
-    edited_area_ratio from which unedit_area is left out; None: never. judge: None unless a VLM judges.
-    """
+    edited_area_ratio from which unedit_area is left out; None: never. judge: None unless a VLM judges."""
 
     task: str
     areas: tuple[tuple[str, tuple[str, ...]], ...]
@@ -90,8 +87,7 @@ def load_recipe(path: Path) -> Recipe:
 
     Raises FileError, `<file>:<line>: ...`, for anything that the schema does not allow, an unknown measure, area or
     prompt (the known ones are listed), a measure in an area where it means nothing, an area that needs boxes without
-    `regions`, and a task or pipeline that is not the file's.
-    """
+    `regions`, and a task or pipeline that is not the file's."""
     lined = read_lined(path, json.loads(SCHEMA.read_text()))
     given = lined.value
     for name, here in (("task", path.stem), ("pipeline", path.absolute().parent.name)):
@@ -141,8 +137,7 @@ def recipe_for(names: Sequence[str], regions: bool) -> Recipe:
     """A recipe of measures by name, `ssim` or with its area, `unedit_area.ssim`.
 
     Without one it is the whole image, or the first area where the measure makes sense. regions: whether boxes or masks
-    say where the edit is. Raises ParamsError for an unknown measure and for an area where it makes no sense.
-    """
+    say where the edit is. Raises ParamsError for an unknown measure and for an area where it makes no sense."""
     areas: dict[str, tuple[str, ...]] = {}
     for given in names:
         area, _, name = given.rpartition(".")

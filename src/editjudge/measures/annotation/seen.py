@@ -42,8 +42,7 @@ def seen(prompt: batch.Original, models: Models) -> tuple[Layers, list[tuple[Lay
 def layers_of(picture: SeenImage, width: int) -> Layers:
     """Boxes, outlines of masks, faces (boxes and landmarks) and joints, as far as the models were asked and answered.
 
-    width: of the source as it is stored; models may have seen it smaller, and an edit at the source's shape.
-    """
+    width: of the source as it is stored; models may have seen it smaller, and an edit at the source's shape."""
     said = {what: found for what, found in picture.found.items() if not isinstance(found, ValueError)}
     faces, joints = said.get("faces", []), said.get("pose")
     marks = [point for face in faces if face.landmarks is not None for point in face.landmarks]

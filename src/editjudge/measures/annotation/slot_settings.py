@@ -38,8 +38,7 @@ class SlotSetting:
     CPU run in each, models on a GPU in one process for it, which all of them feed. slots: what single slots have of
     their own. features_gigabytes: of what encoders and depth models say of sources, kept in work/features; 0: none.
     clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, a folder or
-    hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none.
-    """
+    hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none."""
 
     device: Text = "auto"
     dtype: Precision = "float32"

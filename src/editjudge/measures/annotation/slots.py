@@ -1,6 +1,5 @@
 """The models of the measures, by slot: checks, identifies and loads them, here or in a process for each GPU; keeps what
-they said of sources.
-"""
+they said of sources."""
 
 import hashlib
 import zipfile
@@ -56,8 +55,7 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
     """The setting with each model of the slots by its local folder: no process needs to ask the hub.
 
     Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong. Also for
-    a device that is not there, or that onnxruntime cannot use.
-    """
+    a device that is not there, or that onnxruntime cannot use."""
     heavy = torch_slots(slots, setting)
     if not heavy:
         return setting
@@ -127,8 +125,7 @@ class FeatureStore:
     Features of source images are kept in work/ across runs: a new editing model or measure encodes no source again.
     Those of edits are not, since their measures are in the record cache. There is a file for each image and model,
     named by the hash of the pixels and of the model. Files are written under a temporary name, so that processes need
-    no locks. Embedded encoders are faster than reading a file, so theirs are not kept.
-    """
+    no locks. Embedded encoders are faster than reading a file, so theirs are not kept."""
 
     folder: Path
     most: float
@@ -164,8 +161,7 @@ def said(
 ) -> list[Arrays]:
     """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
 
-    model: a hash of all but the image that the answer depends on. sources: which images' answers are kept.
-    """
+    model: a hash of all but the image that the answer depends on. sources: which images' answers are kept."""
     names = []
     for rgb in rgbs:
         digest = hashlib.blake2b(f"{model} {rgb.shape}".encode(), digest_size=24)
@@ -185,8 +181,7 @@ def said(
 def trim(folder: Path, most: float) -> float:
     """Delete the files that were written first until at most half of `most` bytes are left, where they are nearly full.
 
-    What a killed process left half written is among them. Returns the bytes that may be written.
-    """
+    What a killed process left half written is among them. Returns the bytes that may be written."""
     stats = {}
     for file in folder.glob("*/*"):
         with suppress(FileNotFoundError):  # another stage has trimmed it
@@ -206,8 +201,7 @@ class Models:
 
     hosts: by device, `Models` in the process that has that device's models; without one they are in this process.
     versions: what stands for each slot's model in the names of the feature store (slot: hash). store: of what models
-    said of sources; by default nothing is kept.
-    """
+    said of sources; by default nothing is kept."""
 
     def __init__(
         self,

@@ -3,8 +3,7 @@
 Each model is asked once for all images of a group of prompts, before any measure is computed. The answers are put into
 `SeenImage.found` and `SeenPair.lpips`. An image that a model refuses (ValueError) does not stop the others: the error
 stands in its place, and is raised where a measure asks for it. A function of a measure raises ValueError, with the
-reason, where the measure has no value. What is known of the names without taking them stands in measures.names.
-"""
+reason, where the measure has no value. What is known of the names without taking them stands in measures.names."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -201,8 +200,7 @@ def subject_face(picture: SeenImage) -> Face | None:
 
 def look(pairs: Sequence[SeenPair], wanted: Collection[str], models: Models) -> None:
     """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone, or
-    person_dinov3 for the pictures cut to their persons.
-    """
+    person_dinov3 for the pictures cut to their persons."""
     persons = list({id(p): p for pair in pairs if pair.areas.boxes for p in pair.persons}.values())
     sources = list({id(pair.source): pair.source for pair in pairs}.values())
     pictures = list({id(p): p for pair in pairs for p in (pair.source, pair.edited)}.values())
@@ -217,8 +215,7 @@ def look(pairs: Sequence[SeenPair], wanted: Collection[str], models: Models) -> 
 def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
     """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
 
-    What goes into the network is the edit's pixels in the area and the source's elsewhere.
-    """
+    What goes into the network is the edit's pixels in the area and the source's elsewhere."""
     by_source: dict[int, list[SeenPair]] = {}
     for pair in pairs:
         by_source.setdefault(id(pair.source), []).append(pair)

@@ -1,7 +1,6 @@
 """A vision-language checkpoint in a local folder: the model, its processor, and which images it can be shown.
 
-Safetensors only, no remote code, nothing fetched.
-"""
+Safetensors only, no remote code, nothing fetched."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -31,8 +30,7 @@ def load_model(
     """The model of transformers' class for image, text to text, in eval mode. attention: its attn_implementation.
 
     FileError: no such checkpoint, none in safetensors, not of a vision-language model, weights that `checkpoints.load`
-    refuses, or an attention that cannot run here.
-    """
+    refuses, or an attention that cannot run here."""
     folder = Path(model_dir)
     kind = model_class(folder)
     try:
@@ -69,8 +67,7 @@ def __getattr__(name: str) -> Any:
 def load_processor(model_dir: str | Path) -> Any:
     """The processor of a local checkpoint: of the class that its files name, else of its model's.
 
-    FileError: there is none, or it cannot be used for chats.
-    """
+    FileError: there is none, or it cannot be used for chats."""
     try:
         given, _ = ProcessorMixin.get_processor_dict(str(model_dir), local_files_only=True)
         named = given.get("processor_class")
@@ -90,8 +87,7 @@ def load_processor(model_dir: str | Path) -> Any:
 def bound(processor: Any, least: int, most: int) -> Any:
     """The processor, which from now on shows images at `least` to `most` pixels; 0 leaves a bound as it is.
 
-    Of a processor that cuts images into tiles, only `most` counts. FileError: one that shows all images at one size.
-    """
+    Of a processor that cuts images into tiles, only `most` counts. FileError: one that shows all images at one size."""
     images = processor.image_processor
     frames = 2 if type(images).__name__.startswith("Glm4v") else 1  # as which an image counts there
     if known := images.size.get("longest_edge"):

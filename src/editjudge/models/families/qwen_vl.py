@@ -3,8 +3,7 @@
 Each distinct image goes through the vision tower once, and each distinct beginning of chats (up to one of their images)
 through the language model once: its keys and values are then handed to all chats that begin so. For a question in both
 orders that is 3 images instead of 6, and instruction and source once instead of twice; for all pairs of many edits of
-one source, each image once and little more than a third of the tokens.
-"""
+one source, each image once and little more than a third of the tokens."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -36,8 +35,7 @@ class Layout(NamedTuple):
 
     ids, mask: (N, L). positions: (4, N, L), of text, time, height and width.
     spans: which columns each has, and which of each chat's images lie there.
-    beginnings: for each span but the last, what each chat is up to its end, as something to compare.
-    """
+    beginnings: for each span but the last, what each chat is up to its end, as something to compare."""
 
     ids: torch.Tensor
     mask: torch.Tensor

@@ -14,8 +14,7 @@ class Chat:
 
     temperature: 0 takes the likeliest token each time; above 0 tokens are drawn, from the smallest set of tokens that
     has `top_p` of the probability, with random numbers that depend on `seed` (at least 0) and the chat, not on the
-    batch.
-    """
+    batch."""
 
     text: str
     images: tuple[bytes, ...]
@@ -38,8 +37,7 @@ class WholeChats:
     def inputs(self, chats: Sequence[Chat], pixels: Mapping[bytes, np.ndarray]) -> dict[str, Any]:
         """Of N chats with equally many images, padded on their left: at least input_ids and attention_mask, (N, L).
 
-        pixels: the images as RGB, uint8, (H, W, 3).
-        """
+        pixels: the images as RGB, uint8, (H, W, 3)."""
         shown = [[pixels[image] for image in chat.images] for chat in chats]
         given = self.processor(
             text=[chat.text for chat in chats],

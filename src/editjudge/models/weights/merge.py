@@ -118,8 +118,7 @@ class Base:
     """A checkpoint: its configuration, the header of each weight file by name, and its index if it has several.
 
     names: of the tensors that are whole weights of the model, what it calls them. transformers makes other weights of
-    several tensors: of experts.
-    """
+    several tensors: of experts."""
 
     folder: Path
     config: dict[str, Any]
@@ -192,8 +191,7 @@ def read_base(folder: Path) -> Base:
     """The checkpoint in a folder, without its tensors.
 
     FileNotFoundError: no weights or processor there. FileError: another architecture, quantised, tensors that its
-    configuration asks for are missing (transformers would fill them by chance), or its files do not fit together.
-    """
+    configuration asks for are missing (transformers would fill them by chance), or its files do not fit together."""
     from editjudge.models.chat.checkpoint import model_class
 
     config, kind = read_json(folder / "config.json"), model_class(folder)
