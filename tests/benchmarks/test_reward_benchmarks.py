@@ -391,11 +391,17 @@ def test_strange_files_are_one_clear_error(tmp_path: Path, form: str, name: str,
         load(form, tmp_path)
 
 
-def test_missing_files_and_columns_are_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"none\.parquet not found"):
-        load("vcreward", tmp_path / "none.parquet")
-    with pytest.raises(TableError, match=r"no file \*\.parquet, \*\.arrow"):
-        load("vcreward", tmp_path)
+def test_missing_files_columns_and_hubs_are_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, error in (
+        (tmp_path / "none.parquet", r"none\.parquet not found"),
+        (tmp_path, r"no file \*\.parquet, \*\.a"),
+    ):
+        with pytest.raises(TableError, match=error):
+            load("vcreward", path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(TableError, match="owner/bench cannot be had from the hub"):
+        forms.load("bench", {"form": "genai", "hub": "owner/bench", "revision": "0" * 40})
     short = parquet(tmp_path / "a.parquet", [{"key": "k", "edited_images": [struct(1), struct(2)]}])
     with pytest.raises(TableError, match=r"a\.parquet: row 0: missing field: task; the row has key, edited_images"):
         load("vcreward", short)
@@ -434,10 +440,3 @@ def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch
     jsonl(tmp_path / "metadata.jsonl", [vcreward_paths()])
     forms.load("bench", {"form": "vcreward", "hub": "owner/bench", "files": "*.jsonl"})
     assert asked["allow_patterns"] is None, "the images lie beside"
-
-
-def test_a_hub_that_has_no_such_file_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(TableError, match="owner/bench cannot be had from the hub"):
-        forms.load("bench", {"form": "genai", "hub": "owner/bench", "revision": "0" * 40})

@@ -1,22 +1,29 @@
-"""Suites of single edits are read in their published forms."""
+"""Suites of single edits: their published forms, scores as the public scripts take them, boards with intervals."""
 
 import json
+import math
 import os
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import suite_files
 from pictures import picture
+from suite_files import rating
 
 from editjudge.benchmarks.suites import forms as suites
-from editjudge.benchmarks.suites import gedit_v1, imgedit
+from editjudge.benchmarks.suites import gedit_v1, imgedit, suite_report
+from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES
+from editjudge.benchmarks.suites.suite import Suite, figures_of
 from editjudge.core import records
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 from editjudge.sources.builtin import scenes
+from editjudge.statistics import clustered
 
 SHARED = os.environ.get("EDITJUDGE_SHARED")
 COUNTS = {"extract": 117, "style": 100, "add": 95, "adjust": 94, "background": 94, "replace": 92, "remove": 86}
@@ -34,10 +41,6 @@ def test_the_public_files_load(tmp_path: Path) -> None:
         assert Counter(row["type"] for row in rows) == counts
         records.check("suites", rows, "x")
     assert sum(COUNTS.values()) == 737
-
-
-@pytest.mark.skipif(not SHARED, reason="the public sets are not here")
-def test_the_json_of_gedit_loads(tmp_path: Path) -> None:
     file = Path(str(SHARED)) / "data/instructions/gedit/gedit_edit.json"
     for each in json.loads(file.read_text()).values():
         (image := tmp_path / each["id"]).parent.mkdir(parents=True, exist_ok=True)
@@ -59,14 +62,11 @@ def test_a_basic_case_has_its_type_photo_and_file(tmp_path: Path) -> None:
     assert suite_files.load("imgedit_basic", tmp_path) == rows, "the folder stands for its table"
 
 
-def test_a_dialogue_is_three_cases(tmp_path: Path) -> None:
-    rows = suite_files.load("imgedit_multi_turn", suite_files.multi_turn(tmp_path))
+def test_a_dialogue_is_three_cases_and_gedit_has_both_languages_and_the_intersection(tmp_path: Path) -> None:
+    rows = suite_files.load("imgedit_multi_turn", suite_files.multi_turn(tmp_path / "turns"))
     assert [(row["key"], row["dialogue"], row["turn"]) for row in rows[:3]] == [(f"d0.{n}", "d0", n) for n in (1, 2, 3)]
     assert {row["source_image"]["bytes"] for row in rows} == {picture(0), picture(1)}
-
-
-def test_gedit_has_both_languages_and_the_intersection(tmp_path: Path) -> None:
-    rows = suite_files.load("gedit_v1", suite_files.gedit(tmp_path))
+    rows = suite_files.load("gedit_v1", suite_files.gedit(tmp_path / "gedit"))
     records.check("suites", rows, "x")
     assert Counter(row["language"] for row in rows) == {"en": 4, "cn": 4}
     assert sum(row["intersection"] for row in rows) == 4
@@ -98,11 +98,9 @@ def test_a_row_that_is_none_is_refused_and_the_others_go_on(row: dict, told: str
 
 
 def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="not found"):
-        suite_files.load("imgedit_uge", tmp_path / "no")
-    (tmp_path / "e").mkdir()
-    with pytest.raises(TableError, match="no file"):
-        suite_files.load("imgedit_uge", tmp_path / "e")
+    for path, told in ((tmp_path / "no", "not found"), (tmp_path, "no file")):
+        with pytest.raises(TableError, match=told):
+            suite_files.load("imgedit_uge", path)
 
 
 @pytest.mark.parametrize("fields", [{}, {"path": "a", "hub": "b/c"}, {"path": "a", "form": "x"}, {"path": "a", "b": 1}])
@@ -130,3 +128,195 @@ def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
     records.write(tmp_path / "edits.parquet", [other], "photo_edits")
     with pytest.raises(TableError, match=r"edits.parquet: no photograph is for suites: raise instructions.test_share"):
         suite_files.load("photos", tmp_path / "edits.parquet")
+
+
+LABELS = ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity")
+
+
+def step1(entry: str) -> float | None:
+    """The public step1_get_avgscore.py, in other words."""
+    parts = [line.strip().split(": ") for line in entry.splitlines()]
+    found = [int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()]
+    return round(sum(found) / len(found), 2) if found else None
+
+
+def step2(scores: dict[str, float], types: dict[str, str]) -> dict[str, float]:
+    """The public step2_typescore.py, in other words."""
+    by_type = defaultdict(list)
+    for key, score in scores.items():
+        by_type[types[key]].append(score)
+    return {name: round(sum(each) / len(each), 2) for name, each in by_type.items()}
+
+
+def made_up(seed: int) -> list[dict[str, Any]]:
+    draw = random.Random(seed)
+    return [
+        rating(f"{n}", {name: draw.randint(1, 5) for name in DIMENSIONS} if n % 7 else None, draw.choice(TYPES))
+        for n in range(300)
+    ]
+
+
+def boards(suite: Suite, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return suite_report.of_model(suite, rows)["boards"]
+
+
+def means(board: dict[str, Any]) -> dict[str, float | None]:
+    return {name: figure["mean"] for name, figure in figures_of(board).items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_basic_equals_the_public_scripts(seed):
+    rows = made_up(seed)
+    read = {row["key"]: suite_report.scores_of(row) for row in rows}
+    replies = {
+        key: "\n".join(f"{name}: {value:g}" for name, value in zip(LABELS, scores.values(), strict=True))
+        if scores
+        else "I cannot rate this."
+        for key, scores in read.items()
+    }
+    cases = {key: score for key, reply in replies.items() if (score := step1(reply)) is not None}
+    types = step2(cases, {row["key"]: row["type"] for row in rows})
+    published, under = boards(imgedit.BASIC, rows)
+    assert {each["type"]: means(each)["score"] for each in published["types"]} == types
+    assert means(published)["score"] == pytest.approx(sum(types.values()) / len(types), abs=1e-12)
+    assert figures_of(published)["score"]["cases"] == 257
+    assert means(under)["score"] < means(published)["score"]
+
+
+def test_the_cap_and_the_published_example_that_breaks_it():
+    scores = {"adherence": 1, "quality": 4, "preservation": 4}
+    assert imgedit.basic_figures(scores) == {"score": 3.0, **scores}
+    assert imgedit.capped(scores) == {"adherence": 1, "quality": 1, "preservation": 1}
+    published, under = boards(imgedit.BASIC, [rating("1068", scores, "adjust"), rating("1", None, "add")])
+    assert (means(published)["score"], means(under)["score"]) == (3.0, 1.0)
+    assert published["types"][0] == {
+        "type": "add",
+        "figures": [
+            {"figure": name, "mean": None, "spread": None, "low": None, "high": None, "cases": 0}
+            for name in ("score", *DIMENSIONS)
+        ],
+    }
+
+
+def test_uge():
+    said = [{"score": 2}, {"score": 5, "flag": 1}, {"score": 4, "flag": 0}, {"score": 4}]
+    assert [imgedit.uge_capped(scores) for scores in said] == [{"score": 2}, {"score": 3}, {"score": 4}, None]
+    published, under = boards(imgedit.UGE, [rating(f"{n}", scores, "uge") for n, scores in enumerate([*said, None])])
+    assert (means(published), means(under)) == ({"score": 3.75}, {"score": 3.0})
+    assert figures_of(under)["score"]["cases"] == 3, "one above 3 of which the judge did not say what changed"
+
+
+def test_gedit_v1():
+    def sample(key, task, language, shared, *scores):
+        said = dict(zip(("semantics", "quality"), scores, strict=True)) if scores else None
+        return rating(key, said, task, language=language, intersection=shared)
+
+    rows = [
+        sample("a", "color_alter", "en", True, 8, 9),
+        sample("b", "color_alter", "en", False, 4, 6),
+        sample("c", "text_change", "en", True, 0, 10),
+        sample("d", "text_change", "en", True),
+        sample("e", "color_alter", "cn", True, 5, 5),
+    ]
+    assert gedit_v1.figures({"semantics": 8, "quality": 9}) == {"SC": 8, "PQ": 9, "O": math.sqrt(72)}
+    assert gedit_v1.figures({"quality": 9}) is None
+    found = {(board["language"], board["set"]): board for board in boards(gedit_v1.GEDIT_V1, rows)}
+    assert list(found) == [("en", "full"), ("en", "intersection"), ("cn", "full"), ("cn", "intersection")]
+    full = means(found["en", "full"])
+    assert full["SC"] == (6 + 0) / 2
+    assert full["O"] == pytest.approx(((math.sqrt(72) + math.sqrt(24)) / 2 + 0) / 2)
+    assert figures_of(found["en", "full"])["O"]["cases"] == 3
+    assert means(found["en", "intersection"])["O"] == pytest.approx(math.sqrt(72) / 2)
+    assert means(found["cn", "full"])["O"] == 5.0
+
+
+FIELDS = ("adherence", "quality", "preservation")
+
+
+def basic(*numbers: int) -> dict[str, int]:
+    return dict(zip(FIELDS, numbers, strict=True))
+
+
+def random_rows(count: int, runs: int = 1) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(3)
+    types = rng.choice(imgedit.TYPES[:4], count).tolist()
+    return [
+        rating(f"k{n}", None if rng.random() < 0.1 else basic(*rng.integers(1, 6, 3).tolist()), types[n], run=run,
+               origin=f"photo {n // 3}")
+        for run in range(runs) for n in range(count)
+    ]  # fmt: skip
+
+
+def test_intervals_hold_their_figures_and_unscored_ratings_are_counted() -> None:
+    rows = random_rows(60)
+    [told] = suite_report.summary("imgedit_basic", rows)
+    [model] = told["models"]
+    for board, kind in zip(model["boards"], ("published", "capped"), strict=True):
+        assert board["scores"] == kind
+        for each in board["types"]:
+            score = figures_of(each)["score"]
+            assert 1 <= score["low"] <= score["mean"] + 0.005 <= score["high"] + 0.01 <= 5.01
+    read = [(row["scores"][1]["score"], row["origin"]) for row in rows if row["scores"]]
+    ends = clustered.mean(*zip(*read, strict=True), 4.0).ends()
+    quality = figures_of(model["boards"][0])["quality"]
+    assert quality | ends == pytest.approx(quality)
+    assert model["unscored"] == sum(row["scores"] is None for row in rows)
+    assert model["reasons"] == [{"reason": "broken", "ratings": model["unscored"]}]
+
+
+def test_the_interval_of_one_type_is_that_of_a_mean_over_photos() -> None:
+    values, photos = [1.0, 2.0, 4.0, 5.0, 3.0, 3.0], list("aabbcc")
+    found = suite_report.interval(values, ["t"] * 6, photos, (1.0, 5.0))
+    assert found == clustered.mean(values, photos, 4.0).within(1.0, 5.0)
+    two = suite_report.interval([*values, *values], ["t"] * 6 + ["u"] * 6, photos * 2, (1.0, 5.0))
+    assert two.value == pytest.approx(found.value)
+    assert two.low == pytest.approx(found.low)
+    alone = suite_report.interval([1.0, 2.0, 4.0], list("ttu"), list("abc"), (-100.0, 100.0))
+    assert (alone.value, alone.low, alone.high) == pytest.approx((2.75, -0.2113, 7.3780), abs=1e-3), "u goes with c"
+
+
+def test_runs_are_averaged_with_their_spread() -> None:
+    rows = [rating("a", basic(n, n, n), run=run) for run, n in enumerate((3, 5))]
+    [model] = suite_report.summary("photos", rows)[0]["models"]
+    score = figures_of(model["boards"][0])["score"]
+    assert (score["mean"], score["spread"]) == (4.0, pytest.approx(math.sqrt(2)))
+    assert (model["ratings"], model["cases"]) == (2, 1)
+    rows += [rating(key, basic(n, n, n), run=run) for n, key in enumerate("bc", 1) for run in range(2)]
+    [model] = suite_report.summary("photos", rows)[0]["models"]
+    ends = clustered.mean([4.0, 1.0, 2.0], list("abc"), 4.0).within(1.0, 5.0).ends()
+    score = figures_of(model["boards"][0])["score"]
+    assert (score["low"], score["high"]) == pytest.approx(tuple(ends.values())), "a case is the mean of its runs"
+
+
+def test_a_model_without_a_score_has_none_and_stands_last() -> None:
+    rows = [rating("a", None, model="a"), rating("a", basic(1, 1, 1), model="b")]
+    told = suite_report.summary("imgedit_basic", rows)
+    board = suite_report.board_rows("imgedit_basic", told)
+    assert [(row["model"], row["score"], row["unscored"]) for row in board[:2]] == [("b", 1.0, 0), ("a", None, 1)]
+    published = board[2:]
+    assert {row["from"].partition(":")[0] for row in published} == {"published"}
+    assert [row["model"] for row in published][:2] == ["GPT-4o", "Ovis-U1"]
+
+
+def test_drift_is_the_mean_change_over_photos() -> None:
+    rng = np.random.default_rng(1)
+    old = [rating(f"k{n}", basic(*rng.integers(1, 5, 3).tolist()), origin=f"p{n // 2}") for n in range(40)]
+    new = [
+        {**row, "asked": "2026-02-01", "scores": [{**s, "score": s["score"] + (n % 4 == 0)} for s in row["scores"]]}
+        for n, row in enumerate(old)
+    ]
+    new[1] = rating("k1", None, origin="p0")
+    score, *dimensions = suite_report.drift(old, new)
+    assert (score["dimension"], score["edits"], score["only_old"], score["only_new"]) == ("score", 39, 1, 0)
+    assert score["change"] == pytest.approx(10 / 39)
+    assert 0 < score["low"] < score["change"] < score["high"]
+    assert score["changed"] == pytest.approx(10 / 39)
+    moved, photos = [float(n % 4 == 0) for n in range(40) if n != 1], [n // 2 for n in range(40) if n != 1]
+    assert [score["low"], score["high"]] == pytest.approx(list(clustered.mean(moved, photos).ends().values()))
+    share = clustered.share(moved, photos)
+    assert (score["changed_low"], score["changed_high"], score["photos"]) == pytest.approx((share.low, share.high, 20))
+    assert (score["old_asked"], score["new_asked"]) == (None, "2026-02-01")
+    assert [each["dimension"] for each in dimensions] == list(FIELDS)
+    same = suite_report.drift(old, old)[0]
+    assert (same["change"], same["changed"], same["same_reply"]) == (0.0, 0.0, 1.0)
+    assert suite_report.drift(old, [rating("k1", None, rater="other")]) == []

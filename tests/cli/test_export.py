@@ -66,11 +66,8 @@ def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Calla
     image = {"bytes": png(1), "path": None}
     bench = {"key": ["k"], "winner": ["Image A"], "source_image": [image], "edited_images": [[image, image]]}
     pq.write_table(pa.table(bench), project / "bench.parquet")
-    for out, files in {
-        "hub/gallery": ["gallery/first.parquet", "gallery/second.parquet"],
-        "hub/bench": ["bench.parquet"],
-    }.items():
-        exchange.export_dataset(files=[*map(Path, files)], out=Path(out))
+    exchange.export_dataset(files=[*sorted(Path("gallery").iterdir())], out=Path("hub/gallery"))
+    exchange.export_dataset(files=[Path("bench.parquet")], out=Path("hub/bench"))
     cache = str(project / "cache")
     gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir=cache)
     assert [(row["model"], row["key"]) for row in gallery][2:4] == [("first", "k2"), ("second", "k0")]
@@ -106,7 +103,7 @@ def selection(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("as_folder", [False, True])
 def test_a_selection_becomes_what_an_editor_is_trained_from(
-    selection: list[float], as_folder: bool, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    selection: list[float], as_folder: bool, png: Callable[..., bytes]
 ):
     options = ["--from", "best/selection.parquet", "--out", "edits", "--range", "1", "4"]
     program.run(shlex.join(["export", "edits", *options, *(["--as-folder"] if as_folder else [])]))
@@ -158,9 +155,7 @@ def annotated(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.Mon
     return rows
 
 
-def test_annotations_in_the_published_form_and_back(
-    annotated: list[records.Row], png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_annotations_in_the_published_form_and_back(annotated: list[records.Row], png: Callable[..., bytes]) -> None:
     program.run("export annotations --out out")
     file = Path(f"out/{TASK}_grouped.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -175,7 +170,7 @@ def test_annotations_in_the_published_form_and_back(
     assert records.read(Path("back.parquet"), "annotations") == annotated
 
 
-def test_a_file_of_the_published_system_is_read(annotated: list[records.Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_published_system_is_read(annotated: list[records.Row]) -> None:
     """It has no more than the published fields; a missing value is null, "None" or NaN."""
     program.run("export annotations --out out")
     file = Path(f"out/{TASK}_grouped.jsonl")
@@ -190,9 +185,8 @@ def test_a_file_of_the_published_system_is_read(annotated: list[records.Row], mo
     values = {each["measure"]: (each["value"], each["reason"]) for each in good["measures"]}
     none = (None, "no value was given")
     assert values == {"ssim": none, "lpips": none, "face_ID_sim": (0.5, None)}
-    assert [bad[name] for name in ("source_sha256", "edit_sha256")] == [
-        annotated[0][n] for n in ("source_sha256", "edit_sha256")
-    ]
+    assert bad["source_sha256"] == annotated[0]["source_sha256"]
+    assert bad["edit_sha256"] == annotated[0]["edit_sha256"]
     assert bad["change"] is None
     rule = tiers.AreaRule("edit_area", "face_ID_sim", 1, 0.6, -0.2)
     assert len(tiers.edited([bad, good], 1.0, tiers.Counter())) == 2, "an unknown change is no reason to leave it out"

@@ -88,11 +88,8 @@ def test_a_table_is_plain_lines_or_a_rich_one_on_a_terminal(capsys: pytest.Captu
     rows = [("[b]one[/b]", 1.0, None), ("two", -22.5, "x")]
     printing.table(("name", "value", "why"), rows, digits=1)
     plain = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in plain] == [
-        ["name", "value", "why"],
-        ["[b]one[/b]", "1.0", "-"],
-        ["two", "-22.5", "x"],
-    ]
+    cells = ["name value why", "[b]one[/b] 1.0 -", "two -22.5 x"]
+    assert [line.split() for line in plain] == [line.split() for line in cells]
     assert len({line.index(cell) + len(cell) for line, cell in zip(plain, ("value", "1.0", "-22.5"), strict=True)}) == 1
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     printing.table(("name", "value", "why"), rows, digits=1)

@@ -67,9 +67,7 @@ def shown(*words: str) -> dict[str, Any]:
     return json.loads(text.partition('id="data">')[2].partition("</script>")[0])
 
 
-def test_it_has_tiers_and_pairs_as_train_pairs_makes_them_and_what_the_models_see(
-    key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_has_tiers_and_pairs_as_train_pairs_makes_them_and_what_the_models_see(key: str) -> None:
     data = shown("--key", key)
     [prompt] = data["prompts"]
     edited = {edit["model"]: edit for edit in prompt["edits"]}
@@ -97,7 +95,7 @@ def test_it_has_tiers_and_pairs_as_train_pairs_makes_them_and_what_the_models_se
     assert brightness("unedited") < brightness("precise") < brightness("shifted")
 
 
-def test_a_prompt_without_pairs_is_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_without_pairs_is_shown(key: str) -> None:
     file = Path(f"data/annotations/{TASK}.parquet")
     rows = [row for row in records.read(file, "annotations") if row["model"] == "precise"]
     records.write(file, rows, "annotations")
@@ -111,7 +109,7 @@ def test_a_prompt_without_pairs_is_shown(key: str, monkeypatch: pytest.MonkeyPat
     ("words", "told"),
     [(["--task", "color_alte"], "did you mean color_alter"), (["--task", TASK, "--key", "x"], "no key x")],
 )
-def test_what_is_missing_is_one_line(key: str, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str) -> None:
+def test_what_is_missing_is_one_line(key: str, words: list[str], told: str) -> None:
     with pytest.raises(ParamsError, match=told):
         program.run(shlex.join(["show", *words]))
 

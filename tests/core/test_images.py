@@ -1,11 +1,22 @@
-import io
+"""Images, boxes and masks; COCO's run lengths by hand and by pycocotools; a user's own regions in every form."""
 
+import io
+import json
+from typing import Any
+
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask as coco
 from skimage import color
 
-from editjudge.core import images
+from editjudge.core import images, masks, regions
+from editjudge.core.tables import RowError
+from editjudge.measures.annotation import batch
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -31,27 +42,24 @@ def test_every_mode_of_png_becomes_rgb(mode: str) -> None:
     assert (decoded == 255).all()
 
 
-def test_cmyk_jpeg_and_transparent_webp() -> None:
+def test_other_forms_transparency_and_orientation() -> None:
     assert images.decode(encoded(Image.new("CMYK", (8, 6)), "JPEG")).shape == (6, 8, 3)
     clear = encoded(Image.new("RGBA", (8, 6), (0, 0, 0, 0)), "WEBP", lossless=True)
     assert (images.decode(clear) == 255).all(), "transparency is laid on white"
-
-
-def test_orientation_is_applied() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     assert images.decode(encoded(Image.new("RGB", (8, 6)), "JPEG", exif=exif)).shape == (8, 6, 3)
 
 
 def test_what_is_no_image_is_refused_with_the_reason(photo: np.ndarray) -> None:
-    with pytest.raises(images.ImageError, match="not a PNG, JPEG or WebP"):
-        images.decode(b"<html>not found</html>")
-    with pytest.raises(images.ImageError, match="not a PNG, JPEG or WebP"):
-        images.decode(encoded(Image.new("RGB", (4, 4)), "GIF"))
-    with pytest.raises(images.ImageError, match="broken image"):
-        images.decode(images.encode_png(photo)[:-200])
-    with pytest.raises(images.ImageError, match="more than the limit"):
-        images.decode(encoded(Image.new("1", (9000, 9000)), "PNG"))
+    for data, reason in (
+        (b"<html>not found</html>", "not a PNG, JPEG or WebP"),
+        (encoded(Image.new("RGB", (4, 4)), "GIF"), "not a PNG, JPEG or WebP"),
+        (images.encode_png(photo)[:-200], "broken image"),
+        (encoded(Image.new("1", (9000, 9000)), "PNG"), "more than the limit"),
+    ):
+        with pytest.raises(images.ImageError, match=reason):
+            images.decode(data)
 
 
 def test_lab_agrees_with_scikit_image_and_comes_back(photo: np.ndarray) -> None:
@@ -67,3 +75,173 @@ def test_delta_e_is_a_distance(photo: np.ndarray) -> None:
     expected = color.deltaE_cie76(color.rgb2lab(photo), color.rgb2lab(other))
     assert np.abs(images.delta_e(photo, other) - expected).max() < 1.0
     assert np.abs(images.delta_e(photo, other) - expected).mean() < 0.2
+
+
+HEIGHT, WIDTH = 5, 7
+SQUARE = np.zeros((HEIGHT, WIDTH), bool)
+SQUARE[1:4, 2:5] = True
+
+
+def png(pixels: np.ndarray, mode: str | None = None) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels, mode).save(out, "PNG")
+    return out.getvalue()
+
+
+def nothing(path: str) -> bytes:
+    raise RowError("image missing", path)
+
+
+def read(**cells: Any) -> list[dict[str, Any]]:
+    return list(masks.read_own(cells, nothing, HEIGHT, WIDTH))
+
+
+ALPHA = np.dstack([np.full((HEIGHT, WIDTH, 3), 9, np.uint8), SQUARE.astype(np.uint8) * 255])
+FORMS = {
+    "png, 0 and 255": png(SQUARE.astype(np.uint8) * 255),
+    "png, 0 and 1": png(SQUARE.astype(np.uint8)),
+    "png, one bit": png(SQUARE),
+    "png, transparent": png(ALPHA),
+    "as datasets have it": {"bytes": png(SQUARE), "path": None},
+    "run lengths": {"size": [HEIGHT, WIDTH], "counts": [11, 3, 2, 3, 2, 3, 11]},
+    "polygon": [2, 1, 4, 1, 4, 3, 2, 3],
+    "polygons of one object": [[2, 1, 4, 1, 4, 2, 2, 2], [2, 2, 4, 2, 4, 3, 2, 3]],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_mask_is_read_in_every_form(form: str) -> None:
+    for cell in ([FORMS[form]], FORMS[form]) if form != "polygons of one object" else ([FORMS[form]],):
+        [region] = read(masks=cell)
+        assert region["box"] == [2, 1, 5, 4]
+        assert (masks.png_mask(region["mask"]) == SQUARE).all()
+
+
+def test_json_in_a_cell_of_text_and_paths_are_read() -> None:
+    assert read(boxes="[1, 1, 4, 3]") == [{"label": "", "box": [1, 1, 4, 3], "mask": None}]
+    assert [r["box"] for r in read(boxes="[[1,1,4,3],[0,0,99,2.5]]")] == [[1, 1, 4, 3], [0, 0, 7, 3]]
+    assert [r["label"] for r in read(boxes=[[1, 1, 4, 3]], labels=["cup"])] == ["cup"]
+    rle = json.dumps({"size": [HEIGHT, WIDTH], "counts": [11, 3, 2, 3, 2, 3, 11]})
+    assert read(masks=rle)[0]["box"] == [2, 1, 5, 4]
+    [region] = masks.read_own({"masks": "m.png"}, lambda path: png(SQUARE) if path == "m.png" else b"", HEIGHT, WIDTH)
+    assert region["box"] == [2, 1, 5, 4]
+
+
+WRONG = {
+    "boxes and masks": {"boxes": [1, 1, 4, 3], "masks": FORMS["polygon"]},
+    "empty box": {"boxes": [50, 50, 60, 60]},
+    "wrong type: boxes: four": {"boxes": [[1, 2, 3]]},
+    "wrong type: boxes: not JSON": {"boxes": "[1, 2"},
+    "wrong type: labels": {"boxes": [1, 1, 4, 3], "labels": ["a", "b"]},
+    "empty mask": {"masks": png(np.zeros((HEIGHT, WIDTH), np.uint8))},
+    "mask size: 5 x 7": {"masks": png(SQUARE.T.astype(np.uint8))},
+    "mask size: 3 x 2": {"masks": {"size": [2, 3], "counts": [6]}},
+    "broken mask: run lengths of 5": {"masks": {"size": [HEIGHT, WIDTH], "counts": [2, 3]}},
+    "broken mask: not a PNG": {"masks": b"no image"},
+    "broken mask: a polygon": {"masks": [1, 2, 3]},
+    "wrong type: masks: a number": {"masks": [1, 2, 3, 4, 5, float("nan")]},
+    "image missing: none.png": {"masks": "none.png"},
+}
+
+
+@pytest.mark.parametrize("start", WRONG)
+def test_what_cannot_be_used_is_refused_with_a_reason(start: str) -> None:
+    with pytest.raises(RowError, match=f"^{start}"):
+        read(**WRONG[start])
+
+
+def test_a_mask_stands_for_its_box_in_the_areas() -> None:
+    """A change inside the box and outside of the mask is damage where there is a mask, and none where there is none."""
+    source = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    edited = source.copy()
+    disc = cv2.circle(np.zeros((64, 64), np.uint8), (32, 32), 16, 1, -1).astype(bool)
+    edited[17:20, 17:20] = 255 - edited[17:20, 17:20]  # a corner of the box
+    recipe = Recipe("own", (("unedit_area", ("delta_e",)), ("edit_area", ("delta_e",))), "edit_area")
+    edit, box = batch.Altered(images.encode_png(edited)), regions.mask_box(disc)
+    prompts = [
+        batch.Original(images.encode_png(source), (box,), recipe, (edit,), own) for own in ((), (masks.mask_png(disc),))
+    ]
+    boxed, masked = (
+        [m["value"] for m in meta["measures"]] for meta in batch.measure_group(prompts, Models(SlotSetting()))
+    )
+    assert boxed[0] == 0 < boxed[1]
+    assert masked[1] == 0 < masked[0]
+
+
+CASES = [  # a mask's rows; its runs, column by column; packed: a digit a run, from the fourth on less the last but one
+    (["00", "00"], [4], "4"),
+    (["11", "11"], [0, 4], "04"),
+    (["01", "00"], [2, 1, 1], "211"),
+    (["10", "01"], [0, 1, 2, 1], "0120"),
+    (["0101", "0101"], [2, 2, 2, 2], "2220"),
+    (["1010", "1010"], [0, 2, 2, 2, 2], "02200"),
+    (["1" * 20], [0, 20], "0d0"),  # 20 is 0b10100: its fifth bit would be a sign, so a second group of 0 follows
+    (["0" * 16 + "1" * 8 + "0" * 4 + "1" * 2], [16, 8, 4, 2], "`08 4J".replace(" ", "")),
+]
+
+
+@pytest.mark.parametrize(("rows", "runs", "packed"), CASES)
+def test_run_lengths_by_hand(rows: list[str], runs: list[int], packed: str) -> None:
+    mask = np.array([[cell == "1" for cell in row] for row in rows])
+    assert masks.run_lengths(mask) == runs
+    assert masks.packed(runs) == packed
+    for counts in (runs, packed):
+        assert (masks.rle_mask(counts, *mask.shape) == mask).all()
+
+
+def random_masks(count: int) -> list[np.ndarray]:
+    """Noise of any density, and blobs, of sides from 1 to 90."""
+    rng = np.random.default_rng(0)
+    found = []
+    for n in range(count):
+        height, width = (int(side) for side in rng.integers(1, 91, 2))
+        mask = rng.random((height, width)) < rng.random()
+        if n % 2:
+            y, x = np.ogrid[:height, :width]
+            mask = (y - height / 2) ** 2 + (x - width / 3) ** 2 < rng.integers(1, 2000)
+        found.append(mask)
+    return found
+
+
+def test_equal_to_pycocotools_both_ways() -> None:
+    for mask in random_masks(200):
+        theirs = coco.encode(np.asfortranarray(mask.astype(np.uint8)))
+        packed, (height, width) = theirs["counts"].decode(), mask.shape
+        assert masks.packed(masks.run_lengths(mask)) == packed
+        assert (masks.rle_mask(packed, height, width) == mask).all()
+        assert (masks.rle_mask(masks.run_lengths(mask), height, width) == mask).all()
+        runs = {"size": [height, width], "counts": masks.run_lengths(mask)}
+        assert (coco.decode(coco.frPyObjects(runs, height, width)).astype(bool) == mask).all()
+
+
+def test_boxes_are_clipped_rounded_outwards_and_padded() -> None:
+    assert regions.clip_box((-3.5, 1.2, 4.1, 99), height=8, width=10) == (0, 1, 5, 8)
+    for box in ((10, 0, 12, 5), (4, 4, 4, 6), (-9, -9, -1, -1)):
+        with pytest.raises(ValueError, match="no area inside"):
+            regions.clip_box(box, height=8, width=10)
+    assert regions.pad_box((10, 10, 20, 20), 0.5, 40, 40) == (5, 5, 25, 25)
+    assert regions.pad_box((10, 10, 20, 20), -0.2, 40, 40) == (12, 12, 18, 18)
+
+
+def test_masks_of_boxes_and_polygons_and_the_box_of_a_mask() -> None:
+    mask = regions.boxes_mask([(2, 1, 5, 4)], 8, 10)
+    assert mask.sum() == 9
+    assert regions.mask_box(mask) == (2, 1, 5, 4)
+    assert regions.boxes_mask([(0, 0, 4, 4), (2, 2, 6, 6)], 8, 8).sum() == 28, "what overlaps is one region"
+    mask = regions.polygon_mask([[1, 1], [6, 1], [6, 4], [1, 4]], 8, 8)
+    assert regions.mask_box(mask) == (1, 1, 7, 5)
+    assert np.array_equal(mask, regions.dilate(mask, 0))
+    with pytest.raises(ValueError, match="empty"):
+        regions.mask_box(np.zeros((3, 3), bool))
+
+
+def test_overlaps_agree_with_counted_pixels(rng: np.random.Generator) -> None:
+    corners = rng.integers(0, 12, (2, 5, 4))
+    boxes = np.concatenate([corners[..., :2], corners[..., :2] + corners[..., 2:]], -1)
+    masks = np.zeros((2, 5, 30, 30), bool)
+    for place in np.ndindex(2, 5):
+        x0, y0, x1, y1 = boxes[place]
+        masks[place][y0:y1, x0:x1] = True
+    expected = [[(a & b).sum() / max((a | b).sum(), 1) for b in masks[1]] for a in masks[0]]
+    assert regions.overlaps(boxes[0], boxes[1]) == pytest.approx(np.array(expected), abs=1e-12)
+    assert regions.overlaps([], boxes[0]).shape == (0, 5)

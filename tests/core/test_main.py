@@ -1,31 +1,30 @@
-"""How a stage ends, and what it leaves of its files."""
+"""How a stage ends, what it leaves of its files, and the libraries' arithmetic, which stages set before they load."""
 
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import tomllib
 from multiprocessing import forkserver, get_context
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from editjudge.core import files, main
+from editjudge.core import files, main, portable
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
+from editjudge.engine.workers import cores
+
+MEMORY = "s: out of memory: 9 GiB wanted; what is finished is kept: give smaller"
+PEFT = r's: peft is not installed: pip install -e "\.\[train\]"$'
 
 
-def stop(error: Exception) -> None:
+def stop(error: BaseException) -> None:
     raise error
-
-
-@pytest.mark.parametrize("kind", [MemoryError, torch.OutOfMemoryError])
-def test_a_lack_of_memory_is_one_line(kind: type[Exception]) -> None:
-    with pytest.raises(
-        SystemExit, match=r"^annotate: out of memory: 9 GiB wanted; what is finished is kept: give smaller"
-    ):
-        guarded("annotate", stop, kind("9 GiB wanted\nand a long explanation"))
 
 
 def test_another_error_of_the_program_keeps_its_traceback() -> None:
@@ -50,29 +49,23 @@ def test_a_killed_server_of_processes_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("raised", "status", "line"),
     [
-        (UserError("no model"), "s: no model", ""),
-        (FileNotFoundError(2, "No such file", "a.txt"), "s: [Errno 2] No such file: 'a.txt'", ""),
-        (KeyboardInterrupt(), 130, "s: stopped; what is finished is kept\n"),
+        (UserError("no model"), "s: no model$", ""),
+        (FileNotFoundError(2, "No such file", "a.txt"), r"s: \[Errno 2\] No such file: 'a.txt'$", ""),
+        (KeyboardInterrupt(), "130$", "s: stopped; what is finished is kept\n"),
+        *((kind("9 GiB wanted\nand a long explanation"), MEMORY, "") for kind in (MemoryError, torch.OutOfMemoryError)),
+        (ModuleNotFoundError("No module named 'peft'", name="peft"), PEFT, ""),
     ],
 )
 def test_a_users_mistake_ends_in_one_line(
-    raised: BaseException, status: Any, line: str, capsys: pytest.CaptureFixture
+    raised: BaseException, status: str, line: str, capsys: pytest.CaptureFixture
 ) -> None:
-    def work() -> None:
-        raise raised
-
     with pytest.raises(SystemExit) as ended:
-        guarded("s", work)
-    assert ended.value.code == status
+        guarded("s", stop, raised)
+    assert re.match(status, str(ended.value.code))
     assert capsys.readouterr().err == line
 
 
-def test_a_package_of_an_extra_that_is_missing_is_told_with_its_extra() -> None:
-    def work() -> None:
-        raise ModuleNotFoundError("No module named 'peft'", name="peft")
-
-    with pytest.raises(SystemExit, match=r'^s: peft is not installed: pip install -e "\.\[train\]"$'):
-        guarded("s", work)
+def test_every_extra_that_is_told_has_its_packages() -> None:
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     for extra, packages in main.EXTRAS.items():
         named = " ".join(declared["optional-dependencies"][extra]).replace("-", "_")
@@ -94,3 +87,88 @@ def test_two_that_write_one_file_at_once_write_it_whole(tmp_path: Path) -> None:
         two.write_bytes(b"2" * 9)
     assert (tmp_path / "f").read_bytes() == b"1" * 9  # the one that ended last
     assert len(list(tmp_path.iterdir())) == 1
+
+
+CHECK = """
+import json, multiprocessing, os, sys
+import editjudge.stages
+heavy = [name for name in ("numpy", "cv2", "torch") if name in sys.modules]
+if __name__ == "__main__":
+    with multiprocessing.get_context("forkserver").Pool(1) as pool:
+        child = pool.apply(os.getenv, ["OPENBLAS_CORETYPE"])
+    print(json.dumps({"heavy": heavy, "child": child, "found": dict(os.environ)}))
+"""
+
+
+def after_import(tmp_path: Path, script: str = CHECK, **given: str) -> dict:
+    """What a fresh process sees once it has imported the stages, without the settings of this one but for `given`."""
+    file = tmp_path / "check.py"
+    file.write_text(script)
+    names = {portable.SWITCH, *portable.SETTINGS, *portable.AVX512, *portable.LIGHT}
+    environment = {name: value for name, value in os.environ.items() if name not in names} | given
+    done = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+LIBRARY = """
+import importlib, json, logging, os, pkgutil, sys
+THEIRS = {"LD_LIBRARY_PATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # cv2's, torch's
+def state():
+    levels = {name: logging.getLogger(name).level for name in ["", *before]}
+    variables = {name: value for name, value in os.environ.items() if name not in THEIRS}
+    return [variables, torch.get_num_threads(), cv2.getNumThreads(), levels]
+import cv2, torch, transformers
+before = sorted(logging.Logger.manager.loggerDict)
+first = state()
+import editjudge
+apart = ("stages", "commands", "cli", "__main__")
+rooms = [room.name for room in pkgutil.iter_modules(editjudge.__path__, "editjudge.")]
+found = [room for room in rooms if room.split(".")[1] not in apart]
+for room in found:
+    package = importlib.import_module(room)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{room}."):
+        importlib.import_module(module.name)
+        found.append(module.name)
+second = state()
+print(json.dumps({"modules": len(found), "changed": [[a, b] for a, b in zip(first, second) if a != b]}))
+"""
+
+
+def test_importing_the_library_changes_nothing(tmp_path: Path) -> None:
+    seen = after_import(tmp_path, LIBRARY, OMP_NUM_THREADS="2")
+    assert seen["changed"] == []
+    assert seen["modules"] > 150
+
+
+def test_the_stages_set_them_before_the_libraries_load(tmp_path: Path) -> None:
+    seen = after_import(tmp_path)
+    assert seen["heavy"] == []
+    assert seen["found"].items() >= portable.SETTINGS.items()
+    assert seen["child"] == "Haswell"
+
+
+def test_one_variable_switches_them_off_and_what_is_set_already_stays(tmp_path: Path) -> None:
+    seen = after_import(tmp_path, EDITJUDGE_PORTABLE="0")
+    assert not portable.SETTINGS.keys() & seen["found"].keys()
+    assert seen["child"] is None
+    assert after_import(tmp_path, OMP_NUM_THREADS="4")["found"]["OMP_NUM_THREADS"] == "4"
+
+
+@pytest.mark.parametrize(("flags", "set_"), [("flags : avx2 avx512vl", True), ("flags : avx2", False), (None, False)])
+def test_opencv_is_told_of_avx512_where_there_is_some(
+    flags: str | None, set_: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    if flags is not None:
+        file.write_text(f"model name : x\n{flags}\n")
+    monkeypatch.setattr(portable, "CPU", file)
+    monkeypatch.setattr(os, "environ", {})
+    portable.set_up()
+    assert ("OPENCV_CPU_DISABLE" in os.environ) == set_
+
+
+def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cores() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == os.cpu_count()

@@ -1,12 +1,35 @@
-"""Training pairs: each rule on an example worked by hand, and what must not matter."""
+"""Training pairs: each rule by hand, what must not matter, thresholds as shipped and as the paper sets them."""
+
+import contextlib
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import program
 import pytest
+import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 from scipy import stats
 
-from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, tier, votes, z_scores
+from editjudge.cli.settings import apply
+from editjudge.core import images, params, records
+from editjudge.core.settings import section
+from editjudge.grounding.settings import GroundingSetting
+from editjudge.judges import settings as judge_settings
+from editjudge.labels import thresholds, tiers
+from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, read_rules, tier, votes, z_scores
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.chat.settings import ServedSetting
+from editjudge.models.serve import launch
+from editjudge.stages import train_judge
 
 UP = AreaRule("edit", "ssim", 1, elite=0.6, failure=-0.6)
 DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)
@@ -47,13 +70,10 @@ def test_an_area_that_no_candidate_has_is_not_counted_and_one_that_some_lack_is(
     assert (outcome.unscored, outcome.reason) == (("b", "c"), "fewer_than_two_candidates")
 
 
-def test_head_tail_keeps_elite_over_failure_alone():
+def test_head_tail_keeps_elite_over_failure_alone_and_lower_is_better_where_the_direction_says_so():
     outcome = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="head_tail")
     assert outcome.pairs == (TrainingPair("c", "a", "elite_over_failure", outcome.pairs[0].margin),)
     assert outcome.dropped == {"mode": 2}
-
-
-def test_lower_is_better_where_the_direction_says_so():
     outcome = build_pairs(one_area([0.0, 1.0, 2.0], DOWN), [DOWN], mode="head_tail")
     assert tiers_of(outcome) == {("a", "c"): "elite_over_failure"}
 
@@ -66,12 +86,8 @@ def test_thresholds_exclude_elite_and_include_failure():
     assert outcome.dropped == {"same_tier": 1}
     assert tier([1.0], [AreaRule("edit", "ssim", 1, 1.0, -1.0)]) == "normal"
     assert tier([-1.0], [AreaRule("edit", "ssim", 1, 1.0, -1.0)]) == "failure"
-
-
-def test_one_failed_area_fails_and_elite_needs_all():
-    assert tier([2.0, -0.3], [UP, DOWN]) == "failure"
-    assert tier([2.0, 0.0], [UP, DOWN]) == "normal"
-    assert tier([2.0, 0.7], [UP, DOWN]) == "elite"
+    for second, expected in [(-0.3, "failure"), (0.0, "normal"), (0.7, "elite")]:
+        assert tier([2.0, second], [UP, DOWN]) == expected, "one failed area fails, and elite needs all"
 
 
 def test_an_area_that_does_not_vary_decides_nothing():
@@ -144,21 +160,15 @@ def test_votes_count_each_measure_that_both_have():
     assert votes(a, b, [VOTED]) == [-1, 1]
 
 
-def test_candidates_without_a_primary_measure_are_left_out():
+def test_candidates_without_a_primary_measure_are_left_out_and_why_there_is_no_pair():
     outcome = build_pairs(one_area([0.0, None, 2.0]), [UP], mode="head_tail")
     assert tiers_of(outcome) == {("c", "a"): "elite_over_failure"}
     assert outcome.unscored == ("b",)
     absent = [*one_area([0.0, 2.0]), MeasuredEdit("z", {})]
     assert build_pairs(absent, [UP], mode="head_tail").unscored == ("z",)
-
-
-def test_reasons_for_no_pair():
-    assert build_pairs([], [UP], mode="head_tail").reason == "fewer_than_two_candidates"
-    assert build_pairs(one_area([1.0, None]), [UP], mode="head_tail").reason == "fewer_than_two_candidates"
+    for values in ([], [1.0, None]):
+        assert build_pairs(one_area(values), [UP], mode="head_tail").reason == "fewer_than_two_candidates"
     assert build_pairs(one_area([1.0, 1.0, 1.0]), [UP], mode="head_tail").reason == "no_area_varies"
-
-
-def test_a_value_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="b: ssim of edit is nan"):
         build_pairs(one_area([1.0, float("nan")]), [UP], mode="head_tail")
 
@@ -249,3 +259,189 @@ def _far_from_thresholds(candidates, distance):
     z, _ = z_scores(np.array(scored) * [rule.direction for rule in rules])
     limits = np.array([[rule.elite, rule.failure] for rule in rules])
     return bool((np.abs(z[:, :, None] - limits) > distance).all())
+
+
+ROOT = Path(__file__).parents[2]
+RECIPES = {file.stem: load_recipe(file) for file in sorted((ROOT / "pipelines").glob("*_centric/*.yaml"))}
+RECIPE = Recipe("t", (("edit_area", ("ssim", "lpips")), ("unedit_area", ("emd", "delta_e"))))
+AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
+OF_PEOPLE = [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)]
+# Source: table "Training pairs" of GEditBench v2's configuration (arXiv 2603.28547).
+PAPER = {
+    "color_alter": [
+        ("edit_area", "L_channel_ssim", 1, 0.67, -0.60, [("dinov3_structure_similarity", 1)]),
+        ("unedit_area", "lpips", -1, 0.64, -0.17, [("emd_both_sides", -1)]),
+    ],
+    "material_alter": [
+        ("edit_area", "depth_ssim", 1, 0.63, -0.28, [("dinov3_structure_similarity", 1)]),
+        ("unedit_area", "lpips", -1, 0.63, -0.19, [("emd_both_sides", -1)]),
+    ],
+    "ps_human": [
+        ("edit_area", "face_ID_sim", 1, 0.64, -0.26, OF_PEOPLE),
+        ("unedit_area", "lpips", -1, 0.68, -0.24, [("bg_faceID_sim", 1)]),
+    ],
+    "motion_change": [
+        ("edit_area", "face_ID_sim", 1, 0.63, -0.42, OF_PEOPLE),
+        ("unedit_area", "lpips", -1, 0.64, -0.44, [("bg_faceID_sim", 1)]),
+    ],
+    "oref": [("edit_area", "sam_dino_cls_sim", 1, 0.62, -0.56, [("sam_clip_cls_sim", 1)])],
+    "object_extraction": [("edit_area", "sam_dino_cls_sim", 1, 0.69, -0.59, [("sam_clip_cls_sim", 1)])],
+    "size_adjustment": [
+        ("edit_area", "sam_dino_cls_sim", 1, 0.65, -0.57, [("sam_clip_cls_sim", 1)]),
+        ("unedit_area", "lpips", -1, 0.66, -0.24, [("emd_both_sides", -1)]),
+    ],
+    "cref": [("edit_area", "max_match_face_ID_sim", 1, 0.53, -0.68, [])],
+}
+# The measures are the reference's, the thresholds ours.
+UNTHRESHOLDED = ("subject_add", "subject_remove", "subject_replace", "text_editing")
+OURS = [("unedit_area", "lpips", -1, 0.64, -0.20, [("emd_both_sides", -1), ("ssim", 1)])]
+
+
+@pytest.fixture(scope="module")
+def paper() -> dict[str, Any]:
+    """params.yaml with the paper's profile."""
+    values = YAML().load((ROOT / "params.yaml").read_text())
+    with contextlib.chdir(ROOT):
+        for _ in range(2):  # a second time it must change nothing
+            apply(values, "paper")
+    return json.loads(json.dumps(values))
+
+
+def rule(area: str, primary: str, direction: int, elite: float, failure: float, secondary: list) -> AreaRule:
+    return AreaRule(area, primary, direction, elite, failure, tuple(secondary))
+
+
+def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[str, Any]) -> None:
+    assert slot_settings.unconfigured(section(paper, "measures", SlotSetting)) == {}
+    grounding = section(paper, "grounding", GroundingSetting)
+    assert grounding.parser is not None
+    assert grounding.parser.model == "Qwen/Qwen3-4B-Instruct-2507"
+    assert grounding.grounder is not None
+    assert grounding.grounder.model == "Qwen/Qwen3-VL-8B-Instruct"
+    assert train_judge.read_setting(paper).learning_rate == 2e-6
+    assert section(paper, "serve", launch.Serving).engine == "vllm"
+    for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
+        for name, setting_of in judges.items():
+            kinds = {"measures": judge_settings.MeasuresSetting, "editreward": judge_settings.ScorerSetting}
+            setting = judge_settings.read_setting(f"{where}.{name}", setting_of)
+            assert type(getattr(setting, "model", setting)) is kinds.get(name, ServedSetting)
+
+
+@pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))
+def test_the_papers_profile_gives_its_table(paper: dict[str, Any], task: str) -> None:
+    found = read_rules(RECIPES[task], paper["train_pairs"]["thresholds"], {})
+    assert set(found) == {rule(*row) for row in PAPER.get(task, OURS)}
+
+
+@pytest.mark.parametrize("task", sorted(RECIPES))
+def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
+    thresholds = params.load(ROOT / "params.yaml")["train_pairs"]["thresholds"]
+    laptop = slot_settings.unconfigured(section(params.load(ROOT / "params.yaml"), "measures", SlotSetting))
+    assert "lpips" in laptop
+    rules = read_rules(RECIPES[task], thresholds, laptop)
+    assert rules
+    assert not {name for each in rules for name, _ in each.secondary} & set(laptop)
+
+
+def test_params_name_the_recipe_of_each_of_the_papers_18_tasks() -> None:
+    head = (ROOT / "params.yaml").read_text().partition("\ntasks:\n")[0]
+    named = re.findall(r"(\w+): (object_centric|human_centric|vlm_as_a_judge)", head)
+    folders = params.load(ROOT / "params.yaml")["tasks"] | dict(named)
+    assert len(folders) == 18
+    judged = [task for task, folder in folders.items() if folder == "vlm_as_a_judge"]
+    assert sorted(set(folders) - set(judged)) == sorted([*PAPER, *UNTHRESHOLDED])
+    for task, folder in folders.items():
+        recipe = load_recipe(ROOT / f"pipelines/{folder}/{task}.yaml")
+        assert (recipe.judge is not None) == (task in judged)
+
+
+def test_what_is_not_configured_has_no_vote_and_may_not_lead() -> None:
+    thresholds = {"t": {"edit_area": AREA | {"secondary": ["lpips"]}}}
+    assert read_rules(RECIPE, thresholds, {})[0].secondary == (("lpips", -1),)
+    why = {"lpips": "measures.lpips is none"}
+    assert read_rules(RECIPE, thresholds, why)[0].secondary == ()
+    leads = {"t": {"edit_area": AREA | {"primary": "lpips"}}}
+    with pytest.raises(params.ParamsError) as error:
+        read_rules(RECIPE, leads, why)
+    for word in ("train_pairs.thresholds.t.edit_area.primary", "pipelines/object_centric/t.yaml", "measures.lpips"):
+        assert word in str(error.value)
+
+
+def test_an_area_without_a_primary_measure_does_not_count() -> None:
+    second = {"primary": "none", "elite": 0.6, "failure": -0.2, "secondary": None}
+    [found] = read_rules(RECIPE, {"t": {"edit_area": AREA, "unedit_area": second}}, {})
+    assert found == rule("edit_area", "ssim", 1, 0.6, -0.2, [])
+    with pytest.raises(params.ParamsError, match=r"thresholds\.t: no area counts"):
+        read_rules(RECIPE, {"t": {"unedit_area": second}}, {})
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "words"),
+    [
+        (None, r"thresholds\.t is missing"),
+        ({}, r"thresholds\.t is missing"),
+        ({"t": None}, r"thresholds\.t is missing"),
+        ({"t": []}, r"thresholds\.t is missing"),
+        ({"t": {"sky": AREA}}, "unknown area 'sky'"),
+        ({"t": {"edit_area": 3}}, r"thresholds\.t\.edit_area must have"),
+        ({"t": {"edit_area": {"primary": "ssim", "elite": 0.6}}}, r"edit_area\.failure is missing"),
+        ({"t": {"edit_area": AREA | {"elite": "high"}}}, r"edit_area\.elite must be a number"),
+        ({"t": {"edit_area": AREA | {"failure": 0.7}}}, r"edit_area\.failure is 0\.7, above elite, 0\.6"),
+        (
+            {"t": {"edit_area": AREA | {"primary": "lpipz"}}},
+            r"edit_area\.primary: unknown measure 'lpipz'; did you mean lpips\?",
+        ),
+        ({"t": {"edit_area": AREA | {"primary": "emd"}}}, r"does not take in edit_area: ssim, lpips"),
+        ({"t": {"edit_area": AREA | {"secondary": ["emd"]}}}, r"edit_area\.secondary is emd, which pipelines/"),
+        ({"t": {"edit_area": AREA | {"secondary": "emd"}}}, r"edit_area\.secondary must be a list"),
+    ],
+)
+def test_thresholds_that_cannot_be_right_are_named(thresholds: Any, words: str) -> None:
+    with pytest.raises(params.ParamsError, match=words):
+        read_rules(RECIPE, thresholds, {})
+
+
+SSIM_RULES = [tiers.AreaRule("unedit_area", "ssim", 1, 0.64, -0.2)]
+PAIRS = tiers.PairsSetting(mode="three_tiers", margin=0.3, prompts_per_task=9, least_change=1.0, seed=1, thresholds={})
+
+
+def row(key: str, model: str, value: float, damage: float | None) -> records.Row:
+    values = {"ssim": value, "delta_e": 3.0 - value}
+    measures = [{"area": "unedit_area", "measure": name, "value": v, "reason": None} for name, v in values.items()]
+    found = {"key": key, "task": "subject_add", "model": model, "status": "done", "reason": None, "change": 9.0}
+    found |= {"damage": damage, "edited_area_ratio": 0.2, "measures": measures}
+    return found | {"source_sha256": "0" * 64, "edit_sha256": "0" * 64}
+
+
+# z of (0, 1, 2) is -1.2247, 0, 1.2247: failure, normal, elite. In the second prompt the truth is the other way round.
+ROWS = [row("a", f"m{n}", n, 2.0 - n) for n in range(3)] + [row("b", f"m{n}", n, float(n)) for n in range(3)]
+
+
+def test_pairs_and_true_pairs_by_threshold() -> None:
+    found = list(thresholds.table_of("subject_add", ROWS, SSIM_RULES, PAIRS))
+    now = [each for each in found if each["quantile"] == thresholds.NOW]
+    assert [(each["threshold"], each["pairs"], each["share_pairs"], each["share_right"]) for each in now] == [
+        ("failure", 6, 1.0, 0.5),
+        ("elite", 6, 1.0, 0.5),
+    ]
+    high = next(each for each in found if each["threshold"] == "elite" and each["quantile"] == 0.95)
+    assert high["z"] == pytest.approx(1.224745)
+    assert (high["pairs"], high["known"]) == (4, 4), "no candidate is above the highest z: two normal over failure each"
+    assert all(each["z"] <= 0.64 for each in found if each["threshold"] == "failure"), "never above elite"
+    unknown = [each | {"damage": None} for each in ROWS]
+    last = list(thresholds.table_of("subject_add", unknown, SSIM_RULES, PAIRS))[-1]
+    assert (last["pairs"], last["known"], last["share_pairs"], last["share_right"]) == (6, 0, 1.0, None)
+
+
+def test_the_command_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tasks": {"subject_add": "object_centric"}}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    shutil.copytree(ROOT / "pipelines", "pipelines")
+    records.write(Path("data/annotations/subject_add.parquet"), ROWS, "annotations")
+    said = program.run("thresholds --out t.csv --plot t.png").splitlines()
+    with Path("t.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert {(each["area"], each["measure"]) for each in table} == {("unedit_area", "ssim")}
+    assert images.decode(Path("t.png").read_bytes()).std() > 5
+    assert said[-1].split() == ["subject_add", "unedit_area", "ssim", "elite", "0.640", "6", "1.000", "6", "0.500"]

@@ -1,24 +1,32 @@
-"""ImgEdit's record, and the edits and dialogues that photographs are asked for by templates."""
+"""Photographs: the pool, the edits and dialogues that templates ask for, and the stages with models in all places."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tiny_hub
+import tiny_models
 import yaml
+from chat_client import grounding_server
+from PIL import Image
 
-from editjudge.core import images, masks, params, records
+from editjudge.core import images, masks, params, records, tables
 from editjudge.core import regions as boxes
+from editjudge.core.errors import FileError
+from editjudge.core.masks import rle_mask
 from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
-from editjudge.photos import edits
-from editjudge.photos.settings import Instructions
+from editjudge.photos import edits, locating
+from editjudge.photos.settings import Instructions, RegionThresholds
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
 from editjudge.stages import instructions, photo_pool, regions
+from editjudge.vision import aesthetics
 
 ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
@@ -151,9 +159,8 @@ def test_the_probes_edits_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
     single, turns = [row for row in rows if row["turn"] is None], [row for row in rows if row["turn"]]
     assert {row["origin"] for row in rows} == (photos.TRAIN | photos.BENCHMARK).keys() - {"moon"}, "too dull"
     assert all((row["split"] == "test") == (row["origin"] in photos.BENCHMARK) for row in rows)
-    assert json.loads(Path("metrics/instructions.json").read_text())[0]["test"] == sum(
-        row["split"] == "test" for row in rows
-    )
+    [metrics] = json.loads(Path("metrics/instructions.json").read_text())
+    assert metrics["test"] == sum(row["split"] == "test" for row in rows)
     assert len({row["key"] for row in rows}) == len(rows)
     dialogues = {row["dialogue"]: [] for row in turns}
     for row in turns:
@@ -214,8 +221,6 @@ def photo_of(*objects: PhotoRegion) -> Photo:
 
 
 def test_dialogues_are_about_places_apart() -> None:
-    from editjudge.photos.settings import Instructions
-
     setting = read_setting("instructions", Instructions, VALUES["instructions"])
     apart = (PhotoRegion("a", (0, 0, 30, 30), None, 1.0), PhotoRegion("b", (60, 60, 90, 90), None, 1.0))
     for seed in range(20):
@@ -228,8 +233,6 @@ def test_dialogues_are_about_places_apart() -> None:
 
 
 def test_thresholds_are_of_box_and_score() -> None:
-    from editjudge.photos.settings import RegionThresholds
-
     limits = RegionThresholds(area_least=0.1, score_least=0.8, clip_least=0.5)
     sides = (0, 0, 30, 27)  # exactly a tenth of 90 x 90
     for region, good in (
@@ -240,11 +243,7 @@ def test_thresholds_are_of_box_and_score() -> None:
         (PhotoRegion("a", sides, None, 0.9, clip_score=0.5), True),
     ):
         assert edits.passes(region, photo_of(region), limits) is good
-
-
-def test_a_backgrounds_thresholds_are_those_that_are_set() -> None:
-    behind = PhotoRegion("sky", (0, 0, 90, 45), None, 0.9)
-    photo = Photo("k", "k", 90, 90, (), None, {}, (behind,))
+    photo = Photo("k", "k", 90, 90, (), None, {}, (PhotoRegion("sky", (0, 0, 90, 45), None, 0.9),))
     for least, chosen in ((0.5, 1), (0.6, 0)):
         given = VALUES["instructions"] | {"background": {"area_least": least, "score_least": 0.7}}
         found = edits.subjects(photo, read_setting("instructions", Instructions, given), ["background"])
@@ -257,3 +256,217 @@ def test_places_and_sizes_in_words() -> None:
     assert edits.where((60, 30, 90, 60), 90, 90) == "in the middle on the right"
     assert edits.where((30, 80, 60, 90), 90, 90) == "in the bottom centre"
     assert [edits.rough_size((0, 0, side, side), 90, 90) for side in (45, 30, 9)] == ["large", "medium-sized", "small"]
+
+
+POOL = params.load(ROOT / "params.yaml")["photo_pool"]
+
+
+def pooled(**changes: object) -> tuple[list[dict], dict, list[list[str]]]:
+    """The pool's rows, its metrics, and the lines of what was refused."""
+    Path("params.yaml").write_text(yaml.safe_dump({"photo_pool": POOL | changes}))
+    photo_pool.run()
+    refused = Path("data/refused/photo_pool.csv").read_text().splitlines()[1:]
+    rows = records.read(Path("data/photos/pool.parquet"), "photo_pool")
+    return rows, json.loads(Path("metrics/photo_pool.json").read_text())[0], [line.split(",") for line in refused]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photo: np.ndarray) -> Path:
+    """Photographs of which two can be kept."""
+    monkeypatch.chdir(tmp_path)
+    own = Path("photos/sub")
+    own.mkdir(parents=True)
+    (own.parent / "a.png").write_bytes(images.encode_png(photo))
+    (own.parent / "again.png").write_bytes(images.encode_png(photo))
+    Image.fromarray(photo[::-1, ::-1]).save(own / "turned.jpg", quality=95)
+    (own.parent / "broken.png").write_bytes(b"\x89PNG junk")
+    (own.parent / "flat.png").write_bytes(images.encode_png(np.full((80, 80, 3), 90, np.uint8)))
+    (own.parent / "small.png").write_bytes(images.encode_png(photo[:40]))
+    (own.parent / "notes.txt").write_text("none")
+    Image.fromarray(photo).save(own.parent / "scan.TIFF")
+    return own.parent
+
+
+def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> None:
+    filters = {"side_above": 71, "aesthetic_above": 0.0, "near_bits": 4}
+    rows, metrics, refused = pooled(photos=str(folder), filters=filters)
+    assert [row["path"] for row in rows] == ["a.png", "sub/turned.jpg"]
+    assert rows[0]["aes"] == aesthetics.colour_sharpness(photo)
+    assert rows[0]["tags"] == {"background": [], "object": [], "summary": None}
+    assert (rows[0]["height"], rows[0]["width"]) == (72, 96)
+    reasons = {name: reason for name, reason, *_ in refused}
+    assert reasons == {"again.png": "duplicate", "broken.png": "broken image"} | {
+        "flat.png": "aesthetic score", "small.png": "short side", "scan.TIFF": "broken image"
+    }  # fmt: skip
+    assert (metrics["photos"], metrics["records"], metrics["refused"]) == (7, 2, 5)
+    before = Path("data/photos/pool.parquet").read_bytes()
+    pooled(photos=str(folder), filters=filters)
+    assert Path("data/photos/pool.parquet").read_bytes() == before
+
+
+def test_the_published_bounds_are_outside(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no photograph was kept"):
+        pooled(photos=str(folder), filters={"side_above": 1280, "aesthetic_above": 4.75, "near_bits": 4})
+    assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 7
+
+
+def test_a_list_names_photographs_from_where_it_lies(folder: Path) -> None:
+    (folder / "list.txt").write_text("sub/turned.jpg\n\na.png\na.png\n../secret.png\nnone.png\n")
+    filters = {"side_above": 8, "aesthetic_above": 0.0, "near_bits": 4}
+    rows, _, refused = pooled(photos=str(folder / "list.txt"), filters=filters)
+    assert [row["path"] for row in rows] == ["sub/turned.jpg", "a.png"]
+    told = {"../secret.png": "path leaves the folder", "none.png": "image missing"}
+    assert [tuple(line[:2]) for line in refused] == list(told.items())
+
+
+def test_the_probes_photos_have_the_labels_of_their_regions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows, _, refused = pooled()
+    assert {row["path"] for row in rows} == (photos.TRAIN | photos.BENCHMARK).keys() - {"moon"}
+    assert [line[:2] for line in refused] == [["moon", "aesthetic score"]]
+    [cat] = [row for row in rows if row["path"] == "chelsea"]
+    assert cat["tags"]["object"][:2] == ["cat", "cat head"]
+    assert cat["tags"]["background"] == ["background"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"photos": "none/such"}, "photo_pool.photos: none/such not found"),
+        ({"aesthetic": {"backend": "taste"}}, "photo_pool.aesthetic.backend is 'taste'; known: colour_sharpness"),
+        ({"aesthetic": {"backend": "laion", "model": "m"}}, "photo_pool.aesthetic.head is missing"),
+        ({"captioner": {"backend": "endpoint"}}, "photo_pool.captioner.model is missing"),
+        ({"filters": {"side_above": -1}}, "photo_pool.filters"),
+        ({"side": 3}, "photo_pool.side is unknown"),
+    ],
+)
+def test_settings_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((params.ParamsError, FileError), match=message):
+        pooled(**change)
+
+
+def test_templates_are_asked_for_what_they_have() -> None:
+    section = params.load(ROOT / "params.yaml")["instructions"]
+    with pytest.raises(params.ParamsError, match=r"instructions.types style needs a writer: templates have add"):
+        read_setting("instructions", Instructions, section | {"types": ["style"]})
+    with pytest.raises(params.ParamsError, match=r"instructions.images the folder of the records' photographs is m"):
+        read_setting("instructions", Instructions, section | {"records": "r.jsonl"})
+
+
+TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Checkpoints by name."""
+    root = tmp_path_factory.mktemp("models")
+    tiny_models.save(tiny_models.sam2(), root / "sam2")
+    made = {
+        "dino": tiny_models.save_detector(root / "dino"),
+        "owl": tiny_models.owlv2_folder(root / "owl"),
+        "clip": tiny_models.clip_folder(root / "clip"),
+        "head": tiny_models.laion_head(root / "head.safetensors"),
+        "sam2": root / "sam2",
+    }
+    return {name: str(path) for name, path in made.items()}
+
+
+def write(folders: dict[str, str], url: str, detector: dict[str, Any], **writer: Any) -> None:
+    """Photographs of squares, and the settings of models for all that is asked."""
+    Path("photos").mkdir(exist_ok=True)
+    for n in range(3):
+        Path(f"photos/{n}.png").write_bytes(tiny_hub.picture(n))
+    asked = {"backend": "endpoint", "model": "m", "base_url": url}
+    values = {name: json.loads(json.dumps(VALUES[name])) for name in ("photo_pool", "regions", "instructions")}
+    values["photo_pool"] |= {"photos": "photos", "captioner": asked}
+    values["photo_pool"]["filters"] = {"side_above": 64, "aesthetic_above": -100.0, "near_bits": -1}
+    values["photo_pool"]["aesthetic"] = {"backend": "laion", "model": folders["clip"], "head": folders["head"]}
+    values["regions"] = {
+        "detector": detector,
+        "segmenter": {"backend": "sam2", "model": folders["sam2"]},
+        "clip": {"backend": "clip", "model": folders["clip"]},
+    }
+    every = {"area_least": 0.0, "score_least": 0.0}
+    values["instructions"] |= {"types": TYPES, "per_photo": 9, "side": 96, "writer": asked | writer, "objects": every}
+    values["instructions"]["background"] = every
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+
+
+def staged() -> list[dict]:
+    for stage in (photo_pool, regions, instructions):
+        stage.run()
+    return records.read(Path("data/photos/edits.parquet"), "photo_edits")
+
+
+@pytest.mark.parametrize("kind", ["dino", "owl"])
+def test_every_place_has_its_model(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    backend = {"dino": "grounding_dino", "owl": "owlv2"}[kind]
+    with grounding_server() as server:
+        write(folders, server.url, {"backend": backend, "model": folders[kind], "threshold": 0.0, "most": 5})
+        rows = staged()
+        asked = sum(server.log()["kinds"].values())
+        first = {name: Path(f"data/photos/{name}").read_bytes() for name in ("records.jsonl", "edits.parquet")}
+        staged()
+        assert sum(server.log()["kinds"].values()) == asked, "every answer is kept"
+    assert first == {name: Path(f"data/photos/{name}").read_bytes() for name in first}
+    counts = json.loads(Path("metrics/resume/regions.json").read_text())
+    assert (counts["computed"], counts["reused"] > 0) == (0, True)
+    for line in tables.jsonl(Path("data/photos/records.jsonl")):
+        assert line["cap"] == ["Squares on a wall."]
+        found = [*line["segmentation"]["object"], *line["segmentation"]["background"]]
+        assert 0 < len(found) <= 5
+        for region in found:
+            assert rle_mask(region["mask"], tiny_hub.HEIGHT, tiny_hub.WIDTH).any()
+            assert 0 <= region["clip_score"] <= 1
+            assert region["class_name"] in ("red square", "green square", "blue square")
+            assert isinstance(region["aes_score"], float)
+    assert {row["type"] for row in rows} >= {"style"}
+    for row in rows:
+        assert row["edit"] is None
+        assert images.decode(row["image"]).shape == (72, 96, 3)
+        for region in row["regions"]:
+            x0, y0, x1, y1 = region["box"]
+            assert 0 <= x0 < x1 <= 96
+            assert 0 <= y0 < y1 <= 72
+    [report] = json.loads(Path("metrics/instructions.json").read_text())
+    assert report["cost"][0]["answers"] > 0
+
+
+def test_bad_replies_are_refused_with_a_reason(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    detector = {"backend": "owlv2", "model": folders["owl"], "threshold": 0.0, "most": 3}
+    with grounding_server() as server:
+        write(folders, server.url, detector, reply_tries=1)
+        photo_pool.run()
+        regions.run()
+    with grounding_server(always={"": "refusal"}) as server:
+        write(folders, server.url, detector, reply_tries=1, tries=1)
+        with pytest.raises(tables.TableError, match="no instruction was written"):
+            instructions.run()
+        refused = Path("data/refused/instructions.csv").read_text()
+        assert 'not written,"writer: the reply holds no JSON object' in refused
+        write(folders, server.url, detector)
+        values = params.load()
+        values["photo_pool"]["captioner"] |= {"model": "other", "reply_tries": 1}
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        with pytest.raises(tables.TableError, match="no photograph was kept"):
+            photo_pool.run()
+        assert 'no caption,"captioner: the reply holds no JSON' in Path("data/refused/photo_pool.csv").read_text()
+
+
+def test_clip_scores_are_a_softmax_of_a_hundred_cosines() -> None:
+    rng = np.random.default_rng(0)
+    shown, told = rng.normal(size=(3, 8)), rng.normal(size=(6, 8))
+    for n, score in enumerate(locating.clip_scores(shown, told)):
+        cosines = [
+            shown[n] @ each / np.linalg.norm(shown[n]) / np.linalg.norm(each) for each in told[2 * n : 2 * n + 2]
+        ]
+        odds = np.exp(100 * np.array(cosines) - 100 * max(cosines))
+        assert score == pytest.approx(odds[0] / odds.sum(), abs=1e-6)
+    assert locating.clip_scores(shown[:1], np.stack([shown[0], -shown[0]])) == [1.0]

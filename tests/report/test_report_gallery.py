@@ -1,5 +1,6 @@
-"""What the gallery holds: pairs with the rule that made them, z-scores, verdicts, and a bounded number of images."""
+"""What the report holds: tables, charts and the graph; a gallery of pairs, z-scores, verdicts and images."""
 
+import copy
 import io
 from collections import Counter
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_data
+import yaml
 from PIL import Image
 
-from editjudge.core import images, masks, records
+from editjudge.core import images, masks, params, records
 from editjudge.labels import explained
-from editjudge.report import gallery
+from editjudge.report import figures, gallery
 from editjudge.report.figures import Files, ReportSetting
 from editjudge.stages import report
 
@@ -102,7 +104,7 @@ def test_the_same_input_gives_the_same_bytes(state: Path, tmp_path: Path, monkey
     assert ReportSetting(**report_data.values()["report"]).pairs >= 5_000
 
 
-def test_an_image_is_kept_once_and_as_it_came(photo: np.ndarray, tmp_path: Path) -> None:
+def test_an_image_is_kept_once_as_it_came_and_a_large_one_made_smaller(photo: np.ndarray, tmp_path: Path) -> None:
     data = images.encode_png(photo)
     found = gallery.PageImages(tmp_path / "images", 1024)
     assert [found.add(data), found.add(None), found.add(b"no image"), found.add(data)] == [0, None, None, 0]
@@ -110,25 +112,18 @@ def test_an_image_is_kept_once_and_as_it_came(photo: np.ndarray, tmp_path: Path)
     assert file.read_bytes() == data
     assert row["file"] == f"images/{file.name}"
     assert row["thumb"].startswith("data:image/webp;base64,")
-
-
-def test_a_large_image_is_made_smaller(photo: np.ndarray, tmp_path: Path) -> None:
     found = gallery.PageImages(tmp_path / "images", 48)
-    found.add(images.encode_png(photo))
+    found.add(data)
     with Image.open(tmp_path / found.rows[0]["file"]) as written:
         assert (written.format, written.size) == ("JPEG", (48, 36))
     assert (found.rows[0]["width"], found.rows[0]["height"]) == (96, 72), "boxes are in these pixels"
-
-
-def test_an_image_is_shown_the_way_up_that_it_was_measured(photo: np.ndarray, tmp_path: Path) -> None:
-    out = io.BytesIO()
-    exif = Image.Exif()
+    out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = 6  # lies on its side
     Image.fromarray(photo).save(out, "JPEG", exif=exif)
     found = gallery.PageImages(tmp_path / "images", 1024)
     found.add(out.getvalue())
     with Image.open(tmp_path / found.rows[0]["file"]) as written:
-        assert written.size == (72, 96)
+        assert written.size == (72, 96), "the way up that it was measured"
         assert not written.getexif()
 
 
@@ -153,3 +148,91 @@ def test_the_outline_of_a_mask_goes_around_it() -> None:
 @pytest.mark.parametrize(("a", "b", "side"), [(None, 1, None), (1, 1, None), (1, 2, "Image A"), (2, 1, "Image B")])
 def test_the_less_damaged_side(a: float | None, b: float, side: str | None) -> None:
     assert explained.less_damaged(a, b) == side
+
+
+ROOT = Path(__file__).parents[2]
+BOARD = records.read_details(ROOT / "metrics/leaderboard.json")
+BENCH = {"probe": records.read_details(ROOT / "metrics/benchmarks/probe.json")}
+
+
+def test_boards_have_the_whole_and_each_task_and_dimension() -> None:
+    together, *judges = figures.boards(BOARD)
+    assert [part["kind"] for part in together["parts"]] == ["", *["dimension"] * 3, *["task"] * 8]
+    assert "measures, visual consistency" in [board["judge"] for board in judges]
+    assert all([part["kind"] for part in board["parts"]] == ["", *["task"] * 8] for board in judges)
+    assert len(figures.boards(BOARD | {"overall": None})) == len(judges)
+    assert figures.boards(None) == []
+    given, found = BOARD["judges"][0], judges[0]["win_rates"]
+    assert found["models"] == [row["model"] for row in given["models"]], "in the order of their ranks"
+    models, rates = given["win_rates"]["models"], given["win_rates"]["rates"]
+    for row, one in enumerate(found["models"]):
+        for column, other in enumerate(found["models"]):
+            assert found["rates"][row][column] == rates[models.index(one)][models.index(other)]
+
+
+@pytest.mark.parametrize(("words", "chance"), [("A B", 1 / 2), ("A B Tie", 1 / 3), ("A bad good B", 1 / 3), ("", None)])
+def test_chance(words: str, chance: float | None) -> None:
+    names = {"A": "Image A", "B": "Image B", "bad": "Both bad", "good": "Both good"}
+    said = [{"verdict": names.get(word, word), "items": 1} for word in words.split()]
+    assert figures.chance({"benchmark": [{"verdicts": said}]}) == chance
+
+
+def test_a_judge_that_was_not_heard_has_no_accuracy() -> None:
+    report = copy.deepcopy(BENCH["probe"])
+    seen = report["judges"][0]["accuracy"]
+    for part in (seen, *seen["per_task"].values()):
+        part |= {"scored": 0, "accuracy": 0.0, "low": 0.0, "high": 1.0}
+    [row] = [row for row in figures.judges({"probe": report})[0]["rows"] if not row["scored"]]
+    assert set(row["accuracy"].values()) == set(row["mean_over_tasks"].values()) == {None}
+    [chart] = [chart for chart in figures.judge_charts({"probe": report}, {}) if "by task" in chart["title"]]
+    assert row["judge"] not in {point["judge"] for point in chart["spec"]["data"]["values"]}
+
+
+def test_the_trained_judge_less_its_base_is_that_way_round() -> None:
+    judges = {"new": {"model": "models/judge"}, "old": {"model": "models/tiny_base"}, "rule": {"backend": "measures"}}
+    difference = {"first": "old", "second": "new", "difference": -0.2, "low": -0.3, "high": -0.1, "p": 0.1}
+    other = difference | {"second": "rule"}
+    measured = [{"benchmark": "probe", "differences": [difference, other]}]
+    [found] = figures.against_base(measured, judges, "models/tiny_base")
+    assert (found["judge"], found["base"]) == ("new", "old")
+    assert (found["difference"], found["low"], found["high"]) == (0.2, 0.1, 0.3)
+
+
+def test_failures_name_stage_reason_and_number() -> None:
+    metrics = {
+        "candidates": {"per_model": [{"model": "a", "reasons": [{"reason": "timeout", "records": 3}]}]},
+        "leaderboard": {"judges": [{"judge": "j", "unscored": 2}]},
+        "annotate": {"t": {"reasons": [], "unscored_reasons": [{"measure": "m", "reason": "no face", "values": 4}]}},
+    }
+    found = {(row["stage"], row["what"], row["reason"]): row["records"] for row in figures.failures(metrics)}
+    assert found == {
+        ("candidates", "a", "timeout"): 3,
+        ("compare_models", "j", "no verdict"): 2,
+        ("annotate@t", "m", "no face"): 4,
+    }
+    assert figures.failures({"benchmarks": BENCH, "leaderboard": BOARD}) == []
+
+
+def test_every_chart_names_its_axes_columns() -> None:
+    curves = {"probe": [{"judge": "base", "damage_gap": 1.0, "fit": 0.5}]}
+    charts = list(figures.judge_charts(BENCH, curves))
+    learnt = {"pairs": 1, "accuracy": 0.5, "low": 0.4, "high": 0.6}
+    charts += figures.training_charts({"learning_curve/judge": [learnt]})
+    for chart in charts:
+        columns = set(chart["spec"]["data"]["values"][0])
+        for layer in chart["spec"].get("layer", [chart["spec"]]):
+            own = set(layer.get("data", {"values": [{}]})["values"][0])
+            fields = {each["field"] for each in layer["encoding"].values() if "field" in each}
+            assert fields <= (own or columns), chart["title"]
+
+
+def test_the_graph_has_each_stage_beneath_what_it_reads() -> None:
+    given = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    found = {node["name"]: node for node in figures.nodes(given, params.load(ROOT / "params.yaml"), {"filter": 240})}
+    assert set(found) == set(given["stages"]) - {"code"}
+    for node in found.values():
+        assert all(found[name]["depth"] < node["depth"] for name in node["reads"]), node["name"]
+    assert found["annotate"]["reads"] == ["filter", "candidates"]
+    assert found["candidates"]["items"] == 6
+    assert found["filter"]["records"] == 240
+    assert "summary" in found["report"]["reads"]

@@ -100,15 +100,6 @@ def test_new_choices_keep_away_from_what_is_already_selected():
     assert k_center_greedy(rows, 5, already_selected=np.empty((0, 12))).tolist() == known[:5].tolist()
 
 
-@pytest.mark.parametrize(
-    ("selected", "message"),
-    [(np.ones((2, 11)), "do not fit"), (np.zeros((2, 12)), "already selected: embedding of row 0 is a zero vector")],
-)
-def test_what_is_already_selected_is_checked(selected, message):
-    with pytest.raises(ValueError, match=message):
-        k_center_greedy(np.random.default_rng(4).normal(size=(500, 12)), 3, already_selected=selected)
-
-
 def test_quotas_bound_each_source_and_leave_the_rest_as_it_was():
     rng = np.random.default_rng(5)
     rows, sources = rng.normal(size=(400, 6)), [str(s) for s in rng.choice(["a", "b", "c"], size=400)]
@@ -165,36 +156,35 @@ def test_starts():
     assert set(first) == {0, 1, 2, 3}
 
 
-def test_radii_by_hand():
+def test_radii_by_hand_and_lengths_far_from_one():
     result = k_center_greedy(np.array([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]]), 3, start="first")
     assert result.tolist() == [0, 2, 1]
     assert coverage(np.array([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]]), result).radii.tolist() == [2.0, 1.0, 0.0]
     assert result.dtype == np.int64
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_lengths_far_from_one(scale):
     rows = np.random.default_rng(3).normal(size=(30, 8)).astype(np.float32)
-    assert np.array_equal(k_center_greedy(rows * np.float32(scale), 9), k_center_greedy(rows, 9))
+    for scale in (1e-30, 1e30):
+        assert np.array_equal(k_center_greedy(rows * np.float32(scale), 9), k_center_greedy(rows, 9))
+
+
+ZERO, OTHER = np.ones((5, 2)), np.random.default_rng(4).normal(size=(500, 12))
+ZERO[[2, 4]] = 0
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
-    [([0.0, 0.0], "row 2 is a zero vector"), ([np.nan, 1.0], "row 2 is not finite"), ([1.0, -np.inf], "row 2 is not")],
+    ("rows", "more", "message"),
+    [
+        (ZERO, {}, "row 2 is a zero vector"),
+        (np.where(ZERO == 0, [np.nan, 1.0], ZERO), {}, "row 2 is not finite"),
+        (np.where(ZERO == 0, [1.0, -np.inf], ZERO), {}, "row 2 is not"),
+        (OTHER, {"already_selected": np.ones((2, 11))}, "do not fit"),
+        (OTHER, {"already_selected": np.zeros((2, 12))}, "already selected: embedding of row 0 is a zero vector"),
+        (np.eye(3), {"sources": ["a"] * 3, "quotas": {"a": 0}}, "no row may be chosen"),
+        *((np.ones(shape), {}, "matrix") for shape in [(3,), (0, 4), (4, 0), (2, 2, 2)]),
+    ],
 )
-def test_bad_rows_are_named(row, message):
-    rows = np.ones((5, 2))
-    rows[[2, 4]] = row
+def test_misuse_is_refused_and_bad_rows_are_named(rows, more, message):
     with pytest.raises(ValueError, match=message):
-        k_center_greedy(rows, 2)
-
-
-def test_other_misuse_is_refused():
-    with pytest.raises(ValueError, match="no row may be chosen"):
-        k_center_greedy(np.eye(3), 2, sources=["a"] * 3, quotas={"a": 0})
-    for shape in [(3,), (0, 4), (4, 0), (2, 2, 2)]:
-        with pytest.raises(ValueError, match="matrix"):
-            k_center_greedy(np.ones(shape), 1)
+        k_center_greedy(rows, 2, **more)
 
 
 seeds = st.integers(0, 2**32 - 1)

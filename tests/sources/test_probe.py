@@ -48,11 +48,8 @@ def test_pairs_fit_their_contract_and_show_their_object(task: str, role: str) ->
         assert donor is None or (donor in photos.ROLES[role] and donor != pair["origin"])
 
 
-def test_a_pair_depends_on_its_own_number_alone() -> None:
+def test_a_pair_depends_on_its_own_number_alone_and_a_task_must_be_known() -> None:
     few, many = (scenes.make_pairs("subject_add", "train", count, 64, seed=3) for count in (4, 9))
     assert few == many[:4]
-
-
-def test_the_probe_set_says_what_tasks_it_has() -> None:
     with pytest.raises(ValueError, match="no task 'cref'; it has color_alter"):
         scenes.make_pairs("cref", "train", 1, 64, 0)
