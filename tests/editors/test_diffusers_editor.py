@@ -258,18 +258,16 @@ def test_pickled_weights_are_refused(file: str, fresh: Load, model_dir: Callable
         fresh(PIX2PIX, model=str(folder))
 
 
-@pytest.mark.parametrize("case", ["component", "pipeline"])
-def test_code_of_a_model_is_never_run(case: str, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "field"), [("unet", "unet"), (".", "_class_name")], ids=["component", "pipeline"])
+def test_code_of_a_model_is_never_run(
+    part: str, field: str, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path
+) -> None:
     folder, ran = tmp_path / "model", tmp_path / "ran"
     shutil.copytree(model_dir(PIX2PIX), folder)
     index = json.loads((folder / "model_index.json").read_text())
     code = f"from diffusers import *\nopen({str(ran)!r}, 'w').close()\nclass Mine(UNet2DConditionModel):\n    pass\n"
-    if case == "component":
-        (folder / "unet/mine.py").write_text(code)
-        (folder / "model_index.json").write_text(json.dumps(index | {"unet": ["mine", "Mine"]}))
-    else:
-        (folder / "mine.py").write_text(code)
-        (folder / "model_index.json").write_text(json.dumps(index | {"_class_name": ["mine", "Mine"]}))
+    (folder / part / "mine.py").write_text(code)
+    (folder / "model_index.json").write_text(json.dumps(index | {field: ["mine", "Mine"]}))
     with pytest.raises(ValueError, match="custom code"):
         fresh(PIX2PIX, model=str(folder))
     assert not ran.exists()

@@ -1,6 +1,5 @@
 """Workers: what becomes of the edits where editors fail, die and hang, and of the workers where the parent does."""
 
-import io
 import os
 import signal
 import subprocess
@@ -10,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import bad_editors
+import numpy as np
 import pytest
 from killing import alive, wait_until
-from PIL import Image
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
@@ -20,15 +19,11 @@ from editjudge.editors import making
 from editjudge.editors.protocol import Outcome, Request
 from editjudge.engine import pool
 
-
-def source(width: int = 32, height: int = 24) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, height), "white").save(buffer, "PNG")
-    return buffer.getvalue()
+SOURCE = images.encode_png(np.full((24, 32, 3), 255, np.uint8))
 
 
 def request(key: str, instruction: str, image: bytes | None = None) -> tuple[str, Request]:
-    return f"name of {key}", Request(key, instruction, image or source(), None, "data", 1)
+    return f"name of {key}", Request(key, instruction, image or SOURCE, None, "data", 1)
 
 
 def run(log: Path, moods: dict[str, str], workers: int = 2, timeout: float = 60.0) -> tuple[dict[str, Outcome], int]:
@@ -186,7 +181,7 @@ if __name__ == "__main__":
 def stage(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
     """Starts a process of its own group that runs a pool of three, and waits until each has an edit."""
     (tmp_path / "stage.py").write_text(STAGE)
-    (tmp_path / "source.png").write_bytes(source())
+    (tmp_path / "source.png").write_bytes(SOURCE)
     started: list[subprocess.Popen] = []
 
     def start(mood: str) -> subprocess.Popen:

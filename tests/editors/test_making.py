@@ -104,26 +104,15 @@ def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(
     assert type(told.value.__cause__).__name__ == "_RemoteTraceback"
 
 
-@pytest.mark.parametrize(
-    ("visible", "count", "found"),
-    [
-        ("7,6,5", 3, ["7", "6", "5"]),
-        ("GPU-8f,GPU-3a,-1,2", 2, ["GPU-8f", "GPU-3a"]),
-        (None, 2, ["0", "1"]),
-        ("", 0, []),
-    ],
-)
 def test_workers_get_the_gpus_that_the_stage_may_use(
-    entry: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    count: int,
-    found: list[str],
+    entry: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     setting = settings.read({"editors": {"m": entry(KLEIN)}}, "m")
     assert isinstance(setting, DiffusersSetting)
-    assert making._checked("editors.m", setting) == found
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert making._checked("editors.m", setting) == ["0", "1"]
+    for visible, found in {"7,6": ["7", "6"], "GPU-8f,GPU-3a,-1,2": ["GPU-8f", "GPU-3a"], "": []}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.setattr(torch.cuda, "device_count", [].__len__ if not visible else [0, 1].__len__)
+        assert making._checked("editors.m", setting) == found

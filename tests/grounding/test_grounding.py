@@ -322,26 +322,21 @@ def test_unusable_images_fail_by_themselves(tmp_path: Path) -> None:
 EMBEDDED = GroundingSetting()
 
 
-@pytest.mark.parametrize(("rule", "source", "edited"), [(REMOVE, 1, 0), (ADD, 0, 1), (SIZE, 1, 1)])
+@pytest.mark.parametrize(("rule", "source", "edited"), [(REMOVE, 1, 0), (ADD, 0, 1), (SIZE, 1, 1), (PORTRAIT, 1, 1)])
 def test_the_record_s_own_boxes(tmp_path: Path, rule: Recipe, source: int, edited: int) -> None:
-    regions = [{"label": "cup", "box": [1, 2, 30, 40]}]
-    row = prompt(0, rule.task, "Do something.", drawn({}), regions)
-    bare = prompt(1, rule.task, "Do something.", drawn({}))
+    """Those of a person come with what the instruction changes."""
+    words = "Give the woman red hair and a blue dress." if rule is PORTRAIT else "Do something."
+    regions = [{"label": "woman", "box": [1, 2, 30, 40]}]
+    row, bare = prompt(0, rule.task, words, drawn({}), regions), prompt(1, rule.task, words, drawn({}))
     edits = [candidate(each, "m", drawn({})) for each in (row, bare)]
     found = run(([row, bare], edits), rule, EMBEDDED, tmp_path / "c")
     box = ((1, 2, 30, 40),)
-    assert found.found["k0000", "m"] == Grounded(box * source, box * edited)
+    assert found.found["k0000", "m"] == Grounded(
+        box * source, box * edited, ("hair", "body_appearance") if rule is PORTRAIT else ()
+    )
     assert found.found["k0001", "m"] == Grounded(reason="the record has no box", kind="no box")
     assert found.failed() == {"no box": 1}
     assert found.run_report() == {}
-
-
-def test_own_boxes_of_a_person_come_with_what_the_instruction_changes(tmp_path: Path) -> None:
-    regions = [{"label": "woman", "box": [1, 2, 30, 40]}]
-    row = prompt(0, "ps_human", "Give the woman red hair and a blue dress.", drawn({}), regions)
-    found = run(([row], [candidate(row, "m", drawn({}))]), PORTRAIT, EMBEDDED, tmp_path / "c")
-    box = ((1, 2, 30, 40),)
-    assert found.found["k0000", "m"] == Grounded(box, box, ("hair", "body_appearance"))
 
 
 def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path) -> None:
@@ -365,6 +360,7 @@ def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path
 
 
 ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+LOCAL = {"backend": "transformers", "model": "m"}
 
 
 @pytest.mark.parametrize(
@@ -383,8 +379,13 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
             {"parser": ENDPOINT, "grounder": ENDPOINT | {"min_pixels": 9, "max_pixels": 4}},
             "grounding.grounder.min_pixels is 9, above max_pixels, 4",
         ),
+        ({"parser": LOCAL | {"backend": "grounding_dino"}}, "grounding.parser.backend is 'grounding_dino'"),
+        ({"grounder": LOCAL | {"backend": "grounding_dino", "threshold": 2.0}}, "threshold must be at most 1"),
+        ({"grounder": LOCAL | {"dtype": "int8"}}, "grounder.dtype must be float32 or"),
+        ({"grounder": LOCAL | {"max_pixels": 4, "min_pixels": 9}}, "above max_pixels, 4"),
+        ({"parser": LOCAL | {"passes": 2}}, "grounding.parser.passes must be 1"),
     ],
-    ids=range(7),
+    ids=range(12),
 )
 def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
     with pytest.raises(ParamsError, match=message):

@@ -147,26 +147,6 @@ def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(
     assert run(rows, PORTRAIT, {"backend": "embedded"}, dino, tmp_path / "c").found == found.found
 
 
-@pytest.mark.parametrize(
-    ("role", "given", "message"),
-    [
-        ("parser", {"backend": "grounding_dino", "model": "m"}, "grounding.parser.backend is 'grounding_dino'"),
-        ("grounder", {"backend": "grounding_dino", "model": "m", "threshold": 2.0}, "threshold must be at most 1"),
-        ("grounder", {"backend": "transformers", "model": "m", "dtype": "int8"}, "grounder.dtype must be float32 or"),
-        (
-            "grounder",
-            {"backend": "transformers", "model": "m", "max_pixels": 4, "min_pixels": 9},
-            "above max_pixels, 4",
-        ),
-        ("parser", {"backend": "transformers", "model": "m", "passes": 2}, "grounding.parser.passes must be 1"),
-    ],
-    ids=range(5),
-)
-def test_a_wrong_setting_is_named(role: str, given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ParamsError, match=message):
-        read("grounding", GroundingSetting, {role: given})
-
-
 def test_a_model_that_cannot_be_had_ends_it_before_any_work(tmp_path: Path, rng: np.random.Generator) -> None:
     rows = pool(rng, "Remove the red square.")
     for backend in ("transformers", "grounding_dino"):

@@ -185,12 +185,12 @@ def test_slips_are_mended(name, text, winner):
         *["{'winner': 'Image A', 'reason': " + "[" * 50_000, "{'winner': 'Image A', 'reason': 'x" + "}" * 50_000],
     ],
 )
-@pytest.mark.parametrize("name", REASONED)
-def test_nothing_is_guessed(name, text):
-    winner, why = style(name).read(text)
-    assert winner is None
-    assert why
-    assert len(why) < 1000
+def test_nothing_is_guessed(text):
+    for name in REASONED:
+        winner, why = style(name).read(text)
+        assert winner is None
+        assert why
+        assert len(why) < 1000
 
 
 @settings(max_examples=150, deadline=None)

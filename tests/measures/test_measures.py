@@ -74,10 +74,6 @@ def ssim(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
     return pixel.ssim(pixel.Moments(first.astype(np.float64)), second, region)
 
 
-def l_channel_ssim(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
-    return pixel.l_channel_ssim(pixel.lightness(first), pixel.lightness(second), region)
-
-
 def valid(region: np.ndarray) -> np.ndarray:
     """Its pixels around which the window lies in the image."""
     edge = np.zeros_like(region)
@@ -117,18 +113,6 @@ def test_ssim_of_images_smaller_than_its_window_has_no_value(shape: tuple[int, i
         ssim(first, second, np.ones(shape, bool))
 
 
-def test_a_small_edit_shows_as_a_change_and_a_regenerated_image_does_not(photo: np.ndarray) -> None:
-    whole = np.ones(photo.shape[:2], bool)
-    small, soft = photo.copy(), images.jpeg_roundtrip(photo, 60)
-    small[30:36, 40:46] = 255 - small[30:36, 40:46]
-    lab = images.to_lab(photo)
-    changes = [pixel.block_delta_e(lab, images.to_lab(rgb), whole) for rgb in (photo, small, soft)]
-    means = [pixel.delta_e(images.delta_e(photo, rgb), whole) for rgb in (photo, small, soft)]
-    assert changes[0] == 0
-    assert changes[1] > 10 > changes[2]
-    assert means[1] < means[2]
-
-
 def test_the_change_is_that_of_the_blocks_mean_colours(rng: np.random.Generator) -> None:
     first, second = rng.uniform(0, 90, (2, 64, 64, 3))
     blocks = [lab.reshape(16, 4, 16, 4, 3).mean((1, 3)) for lab in (first, second)]
@@ -152,12 +136,6 @@ def test_tone_residual_is_what_a_polynomial_leaves(sample: Pictures) -> None:
     mapped = design @ np.linalg.pinv(design) @ target
     expected = np.sqrt(((target - mapped) ** 2).sum(1)).mean()
     assert tone_residual(first, second, region) == pytest.approx(expected, abs=1e-5)
-
-
-def test_lightness_ssim_does_not_see_another_brightness_but_another_structure(photo: np.ndarray) -> None:
-    everywhere = np.ones(photo.shape[:2], bool)
-    assert l_channel_ssim(photo, (photo * 0.7).astype(np.uint8), everywhere) > 0.95
-    assert l_channel_ssim(photo, photo[:, ::-1].copy(), everywhere) < 0.5
 
 
 def test_emd_of_as_many_patches_is_the_best_assignment(sample: Pictures) -> None:
@@ -220,22 +198,10 @@ def test_object_similarity_is_the_cosine_of_the_object_on_white(photo: np.ndarra
     assert take("object_similarity", photo, edited) == pytest.approx(cosine(*found), abs=1e-9)
 
 
-def test_tone_residual_sees_damage_and_not_a_tone(photo: np.ndarray, region: np.ndarray) -> None:
-    warm = photo.astype(float) * [1.0, 0.9, 0.7]
-    uneven = warm * np.linspace(0.5, 1, 96)[None, :, None]
-    assert tone_residual(photo, warm.astype(np.uint8), region) < 1.5
-    assert tone_residual(photo, uneven.astype(np.uint8), np.ones_like(region)) > 4
-
-
 @pytest.mark.parametrize("name", [*SYMMETRIC, "L_channel_ssim", "L_channel_ssim_in_region", "tone_residual"])
 def test_identical_images_are_best(name: str, photo: np.ndarray) -> None:
     best = 0.0 if DIRECTIONS[name] < 0 else 1.0
     assert take(name, photo, photo.copy()) == pytest.approx(best, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", SYMMETRIC)
-def test_symmetric(name: str, photo: np.ndarray, edited: np.ndarray) -> None:
-    assert take(name, photo, edited) == pytest.approx(take(name, edited, photo), abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -152,27 +152,21 @@ def test_pairs_inside_a_file_and_broken_ones(png: Png) -> None:
         (("--scorer", "dino_i"), "either --pairs, or"),
         (("--pairs", "none.parquet", "--scorer", "dino_i"), "none.parquet"),
         (("--pairs", "none.parquet", "--scorer", "dino_i", "--share", "2"), "--share 2: above 0"),
+        (("--pairs", "mine.parquet", "--scorer", "best"), "scorers has no 'best'; known: dino_i"),
+        (("--pairs", "mine.parquet", "--rater", "best"), "raters has no 'best'"),
     ],
 )
-def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str, png: Png) -> None:
+    row = {"source_image": png(1), "edited_image": png(2), "instruction": "x"}
+    pq.write_table(pa.Table.from_pylist([row]), "mine.parquet")
+    Path("params.yaml").write_text("scorers: {}\n")
     with pytest.raises(UserError, match=said):
         command(*options)
 
 
-def test_an_unknown_scorer_names_those_that_there_are(png: Png) -> None:
-    row = {"source_image": png(1), "edited_image": png(2), "instruction": "x"}
-    pq.write_table(pa.Table.from_pylist([row]), "mine.parquet")
-    Path("params.yaml").write_text("scorers: {}\n")
-    with pytest.raises(UserError, match="scorers has no 'best'; known: dino_i"):
-        command("--pairs", "mine.parquet", "--scorer", "best")
-    with pytest.raises(UserError, match="raters has no 'best'"):
-        command("--pairs", "mine.parquet", "--rater", "best")
-
-
 def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, png: Callable[..., bytes]
+    png: Png,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     rubric, tasks = load("imgedit", "add"), ["subject_add"] * 6 + ["camera_motion", "subject_add", "subject_add"]
     rows = [
         {"key": f"k{n}", "source_image": png(n), "edited_image": png(50 + n), "instruction": f"q{n}", "task": task}

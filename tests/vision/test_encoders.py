@@ -1,6 +1,5 @@
 """Encoders: HOG, and CLIP and DINOv3 from tiny random checkpoints, against the models called by hand."""
 
-import json
 from pathlib import Path
 
 import cv2
@@ -155,14 +154,13 @@ def test_the_towers_agree_with_the_whole_model(tmp_path: Path) -> None:
         assert own.dtype == np.float32
         unit = own / np.linalg.norm(own, axis=1, keepdims=True)
         np.testing.assert_allclose(unit, embeds.numpy(), atol=1e-5)
+    assert found.texts(["cup " * 200]).shape == (1, 24), "cut to what the model takes"
 
 
-def test_a_text_longer_than_the_model_takes_is_cut(tmp_path: Path) -> None:
-    found = ClipTowers("scorers.c.model", str(tiny_models.clip_folder(tmp_path)))
-    assert found.texts(["cup " * 200]).shape == (1, 24)
-
-
-def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tmp_path: Path) -> None:
+def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tmp_path: Path, dino_folder: Path) -> None:
+    """A DINOv3 is told from it by its config."""
+    assert isinstance(third := dino("scorers.d.model", str(dino_folder)), DinoEncoder)
+    assert third.images([PHOTO, OTHER]).shape == (2, 32)
     folder = tiny_models.dinov2_folder(tmp_path)
     found = dino("scorers.d.model", str(folder))
     assert isinstance(found, Dinov2)
@@ -170,12 +168,3 @@ def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tmp_path: Pat
     with torch.inference_mode():
         wanted = hf.Dinov2Model.from_pretrained(folder).eval()(pixels).last_hidden_state[:, 0]
     np.testing.assert_allclose(found.images([PHOTO]), wanted.numpy(), atol=1e-5)
-
-
-def test_dinov3_is_told_by_its_config(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    tiny_models.dinov3().save_pretrained(tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(tiny_models.DINO_PROCESSOR))
-    found = dino("scorers.d.model", str(tmp_path))
-    assert isinstance(found, DinoEncoder)
-    assert found.images([PHOTO, OTHER]).shape == (2, 32)

@@ -61,13 +61,8 @@ def test_windows_are_grouped_by_the_one_that_most_overlap(rng: np.random.Generat
     assert (most, least) == (12, 8)
     assert first == pytest.approx(many.mean(0))
     assert second == pytest.approx(some.mean(0))
-
-
-def test_a_window_belongs_to_one_face_alone() -> None:
-    """A row of windows, each of which overlaps its neighbours: what the middle takes is no longer the end's."""
-    row = [(0.0, 10), (40.0, 2), (80.0, 3), (120.0, 5)]
-    windows = np.array([(x, 0, x + 100, 100) for x, count in row for _ in range(count)])
-    [(_, count)] = grouped(windows)
+    row = [(0.0, 10), (40.0, 2), (80.0, 3), (120.0, 5)]  # what the middle takes is no longer the end's
+    [(_, count)] = grouped(np.array([(x, 0, x + 100, 100) for x, count in row for _ in range(count)]))
     assert count == 15
 
 
