@@ -32,30 +32,31 @@ def halve(tensors: dict[str, torch.Tensor]) -> None:
         del tensors[name]
 
 
+REFUSED: list[tuple[Callable[[Path], Any], Callable[[dict[str, torch.Tensor]], Any], str]] = [
+    (load_model, halve, r"broken lacks \d\d weights of a Qwen3.?VL"),
+    (read_base, halve, r"broken lacks \d\d weights of a Qwen3.?VL"),
+    (load_model, lambda tensors: tensors.update({FINAL: tensors[FINAL][:3].clone()}), rf"lacks 1 weights .*{FINAL}"),
+    *(
+        (lambda folder: load_model(folder, "bfloat16"), lambda tensors, value=value: tensors[FINAL][-1:].fill_(value),
+         rf"broken: {FINAL} holds values that are not finite")
+        for value in (float("nan"), float("inf"), -float("inf"))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("load", "change", "words"), REFUSED)
+def test_weights_that_are_missing_of_another_shape_or_not_finite_are_refused(
+    load: Callable[[Path], Any], change: Any, words: str, base_dir: Path, tmp_path: Path
+) -> None:
+    broken = changed(base_dir, tmp_path / "broken", change)
+    with pytest.raises(FileError, match=words):
+        load(broken)
+
+
 def test_tied_weights_are_not_missing(base_dir: Path) -> None:
     assert "lm_head.weight" not in load_file(base_dir / WEIGHTS)
     assert load_model(base_dir).lm_head.weight.isfinite().all()
     assert FINAL in read_base(base_dir).tensors
-
-
-@pytest.mark.parametrize("load", [load_model, read_base])
-def test_missing_weights_are_refused(load: Callable[[Path], Any], base_dir: Path, tmp_path: Path) -> None:
-    half = changed(base_dir, tmp_path / "half", halve)
-    with pytest.raises(FileError, match=r"half lacks \d\d weights of a Qwen3.?VL"):
-        load(half)
-
-
-def test_weights_of_another_shape_are_refused(base_dir: Path, tmp_path: Path) -> None:
-    cut = changed(base_dir, tmp_path / "cut", lambda tensors: tensors.update({FINAL: tensors[FINAL][:3].clone()}))
-    with pytest.raises(FileError, match=rf"lacks 1 weights .*{FINAL}"):
-        load_model(cut)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_weights_that_are_not_finite_are_refused(value: float, base_dir: Path, tmp_path: Path) -> None:
-    broken = changed(base_dir, tmp_path / "broken", lambda tensors: tensors[FINAL][-1:].fill_(value))
-    with pytest.raises(FileError, match=rf"broken: {FINAL} holds values that are not finite"):
-        load_model(broken, "bfloat16")
 
 
 def test_files_out_of_the_folder_are_refused(base_dir: Path, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""What an endpoint may send back: its size is bounded, and the key is in no form of it."""
+"""What an endpoint may send back: its size is bounded, and the key is in no form of it. Images as they are sent: the
+stored bytes wherever possible, each encoded once."""
 
 import asyncio
 import base64
+import io
 import json
 import threading
 from collections import Counter
@@ -9,10 +11,13 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from editjudge.core import images
 from editjudge.models.endpoint.client import (
     HIDDEN,
     TOO_LARGE,
@@ -23,6 +28,7 @@ from editjudge.models.endpoint.client import (
     masked,
     read_completion,
 )
+from editjudge.models.endpoint.pictures import DataUrls, PixelLimits, data_url
 
 KEY = 'sk-canary/0123+"456'
 CHUNK = 1 << 20
@@ -76,33 +82,20 @@ def escaped(key: str, how: str) -> str:
     """A key inside of a JSON text."""
     plain = json.dumps(key)[1:-1]
     every = "".join(rf"\u{ord(each):04x}" for each in key)
-    upper = every.replace("u002b", "u002B")
-    forms = {
-        "plain": plain,
-        "slash": plain.replace("/", r"\/"),
-        "lower": every,
-        "upper": upper,
-    }
-    return forms[how] if how in forms else json.dumps(every)[1:-1]
+    forms = {"plain": plain, "slash": plain.replace("/", r"\/"), "lower": every, "twice": json.dumps(every)[1:-1]}
+    return (forms | {"upper": every.replace("u002b", "u002B")})[how]
 
 
-HOW = ["plain", "slash", "lower", "upper", "twice"]
-
-
-@pytest.mark.parametrize("how", HOW)
-def test_an_echoed_key_is_masked_however_it_is_escaped(how: str, url: str) -> None:
+@pytest.mark.parametrize("how", ["plain", "slash", "lower", "upper", "twice"])
+def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: str, url: str) -> None:
     words = f"you sent {escaped(KEY, how)}, thanks"
     completion = ask(url, read_completion, status=200, body=f'{{"choices": [{{"message": {{"content": "{words}"}}}}]}}')
     assert completion.text == f"you sent {HIDDEN}, thanks"
-
-
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("status", [400, 500])
-def test_reasons_do_not_tell_the_key(status: int, how: str, url: str) -> None:
-    with pytest.raises(CallFailed) as failed:
-        ask(url, status=status, body=f'{{"error": {{"message": "not with {escaped(KEY, how)}"}}}}')
-    assert isinstance(failed.value, Refused) == (status == 400)
-    assert failed.value.reason.partition(": {")[2].startswith(f'"error": {{"message": "not with {HIDDEN}"')
+    for status in (400, 500):
+        with pytest.raises(CallFailed) as failed:
+            ask(url, status=status, body=f'{{"error": {{"message": "{words}"}}}}')
+        assert isinstance(failed.value, Refused) == (status == 400)
+        assert failed.value.reason.partition(": {")[2].startswith(f'"error": {{"message": "you sent {HIDDEN}, thanks"')
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4), st.data())
@@ -130,3 +123,68 @@ def test_a_reply_without_end_is_cut_off(url: str) -> None:
         ask(url, status=200, body="", mib=4096)
     assert (failed.value.kind, failed.value.requests) == (TOO_LARGE, 1)
     assert Echo.sent["mib"] < 64
+
+
+def stored(seed: int, kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: object) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def sent(url: bytes) -> tuple[str, bytes]:
+    head, _, data = url.partition(b";base64,")
+    return head.decode().removeprefix("data:image/"), base64.b64decode(data)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_images_inside_the_limits_are_sent_as_they_are_stored(kind: str, mode: str) -> None:
+    data = stored(1, kind, mode=mode)
+    assert sent(data_url(data, PixelLimits(60 * 40, 60 * 40))) == (kind.lower(), data)
+    assert sent(data_url(data, PixelLimits())) == (kind.lower(), data)
+
+
+@pytest.mark.parametrize("limits", [PixelLimits(0, 60_000), PixelLimits(960_000, 0), PixelLimits(960_000, 1_200_000)])
+def test_images_outside_are_resized_with_their_aspect(limits: PixelLimits) -> None:
+    kind, data = sent(data_url(stored(1, "JPEG", (600, 400)), limits))
+    height, width, _ = images.decode(data).shape
+    assert kind == "png"
+    assert height * width >= limits.least
+    assert not limits.most or height * width <= limits.most
+    assert width / height == pytest.approx(1.5, rel=0.1)
+    assert width % 32 == height % 32 == 0
+
+
+def test_what_readers_show_differently_is_sent_plain() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for data in (stored(1, "JPEG", exif=exif), stored(1, "PNG", mode="RGBA"), stored(1, "PNG", mode="I;16")):
+        kind, plain = sent(data_url(data, PixelLimits()))
+        assert kind == "png"
+        assert np.array_equal(images.decode(plain), images.decode(data))
+
+
+def test_broken_and_foreign_images_are_errors(png: Callable[..., bytes]) -> None:
+    for data in (b"", b"text", png(1)[:-40], stored(1, "JPEG")[:300], stored(1, "BMP")):
+        with pytest.raises(images.ImageError):
+            asyncio.run(DataUrls(PixelLimits()).url(data))
+
+
+def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded(png: Callable[..., bytes]) -> None:
+    small, large = [png(n) for n in range(4)], stored(9, "PNG", (300, 300))
+    assert len(large) > 100_000
+
+    async def ask() -> None:
+        pictures = DataUrls(PixelLimits())
+        urls = await asyncio.gather(*(pictures.url(data) for data in [*small, large] * 20))
+        assert pictures.encoded == 5
+        assert urls[:5] == [data_url(data, PixelLimits()) for data in [*small, large]]
+        tight = DataUrls(PixelLimits(), kept=2 * len(urls[0]) + 100)
+        for data in [*small, *small]:
+            await tight.url(data)
+        assert tight.encoded == 8
+        await tight.url(small[-1])
+        assert tight.encoded == 8
+
+    asyncio.run(ask())

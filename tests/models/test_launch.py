@@ -186,7 +186,7 @@ def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Pa
         assert subprocess.run([*script, *words], capture_output=True, text=True).stdout.splitlines() == listed
 
 
-def test_a_slow_start_is_waited_for(
+def test_a_slow_start_is_waited_for_and_a_death_is_told_with_its_last_words(
     vllm: Install, how: Serving, checkpoint: Checkpoint, capsys: pytest.CaptureFixture
 ) -> None:
     vllm(healthy=time.time() + 1.5)
@@ -196,9 +196,6 @@ def test_a_slow_start_is_waited_for(
     late = pytest.raises(ServingError, match="not healthy after 1 s")
     with late, running(checkpoint, replace(how, start_seconds=1.0)):
         pytest.fail("it is not healthy")
-
-
-def test_a_death_at_the_start_is_told_with_its_last_words(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
     vllm(first="print('no CUDA device'); sys.exit(3)")
     start = time.monotonic()
     words = r"(?s)code 3 while starting.*work/serve/judge-\d+.log.*no CUDA device"

@@ -47,37 +47,32 @@ def test_any_split_of_the_reply_gives_the_same_probability(cuts: list[int], a: f
     assert p_a(stream(cuts, a, 0.98 - a)) == pytest.approx(a / 0.98)
 
 
-def test_tokens_of_one_side_are_summed_and_words_that_only_begin_alike_are_not() -> None:
-    before, after = token('{"winner": "Image', {}), token('"}', {})
-    top = {" A": 0.5, ' A"': 0.1, " B": 0.2, " About": 0.15, " a": 0.04}
-    assert p_a([before, token(" A", top), after]) == pytest.approx(0.6 / 0.8)
-
-
 @pytest.mark.parametrize(
-    ("text", "top"),
+    ("text", "top", "expected"),
     [
-        ("Image A", {"Image A": 0.6, "Image": 0.4}),  # B is behind the shorter token
-        ("A", {"A": 0.6}),  # B is not among the likeliest
-        ("A", {"A": 0.6, "x": 0.3, "y": 0.05}),
-        ("A", {}),
-        ("A", {"x": 1.0}),
+        (" A", {" A": 0.5, ' A"': 0.1, " B": 0.2, " About": 0.15, " a": 0.04}, 0.6 / 0.8),  # " About" only begins alike
+        ("A", {"A": 0.999} | {f"t{n}": 0.00001 for n in range(19)}, 1.0),  # B is too unlikely to be listed
+        ("Image A", {"Image A": 0.6, "Image": 0.4}, None),  # B is behind the shorter token
+        ("A", {"A": 0.6}, None),  # B is not among the likeliest
+        ("A", {"A": 0.6, "x": 0.3, "y": 0.05}, None),
+        ("A", {}, None),
+        ("A", {"x": 1.0}, None),
     ],
 )
-def test_what_is_not_determined_is_none(text: str, top: dict[str, float]) -> None:
-    lead = REPLY[: REPLY.index(text, LETTER - 6)]
-    assert p_a([token(lead, {}), token(text, top), token('"}', {})]) is None
-
-
-def test_a_side_too_unlikely_to_be_listed_has_no_probability() -> None:
-    top = {"A": 0.999} | {f"t{n}": 0.00001 for n in range(19)}
-    assert p_a([token(REPLY[:LETTER], {}), token("A", top), token('"}', {})]) == 1.0
+def test_tokens_of_one_side_are_summed_where_both_are_known(
+    text: str, top: dict[str, float], expected: float | None
+) -> None:
+    found = p_a([token(REPLY[: REPLY.index(text, LETTER - 6)], {}), token(text, top), token('"}', {})])
+    assert found == (None if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize(
     "reply", ['{"winner": "Tie"}', "Image A is better", f"{REPLY} or rather {REPLY}", "", '{"winner": "Image C"}']
 )
-def test_replies_that_do_not_name_one_side_have_none(reply: str) -> None:
+def test_replies_that_do_not_name_one_side_and_tokens_of_another_form_have_none(reply: str) -> None:
     assert p_a([token(letter, {"A": 0.5, "B": 0.5}) for letter in reply]) is None
+    for tokens in ([{}], [{"token": 3}], [None], [token(REPLY, {}) | {"top_logprobs": None}]):
+        assert p_a(tokens) is None
 
 
 def test_reasons_that_name_the_sides_do_not_disturb() -> None:
@@ -93,8 +88,3 @@ def test_tokens_inside_a_character_and_without_bytes() -> None:
     assert p_a(tokens) == pytest.approx(1 / 3)
     told = [token(REPLY[:LETTER], {}, told=False), token("A", {"A": 0.3, "B": 0.6}, told=False)]
     assert p_a(told) == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize("tokens", [[{}], [{"token": 3}], [None], [token(REPLY, {}) | {"top_logprobs": None}]])
-def test_tokens_of_another_form_are_none(tokens: list) -> None:
-    assert p_a(tokens) is None

@@ -59,15 +59,12 @@ def questions(png: Callable[..., bytes]) -> list[Question]:
     return [order for question in one for order in (question, swapped(question))]
 
 
-def url(image: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
-
-
 def messages(question: Question) -> list[dict]:
     """The judge's chat with its images in place."""
-    shown = iter([question.source, question.a, question.b])
+    images = (question.source, question.a, question.b)
+    urls = ({"url": f"data:image/png;base64,{base64.b64encode(image).decode()}"} for image in images)
     content = [
-        part if part["type"] == "text" else {"type": "image_url", "image_url": {"url": url(next(shown))}}
+        part if part["type"] == "text" else {"type": "image_url", "image_url": next(urls)}
         for part in prompt.messages(question.instruction)[0]["content"]
     ]
     return [{"role": "user", "content": content}]
@@ -167,23 +164,18 @@ def image(address: str) -> list[dict]:
         (400, "messages.0.role: Input", {"messages": [{"role": "user<|im_end|>", "content": "x"}]}),
         (400, "are more than 4096", {"max_tokens": 5000}),
         (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
+        *((400, "the body: ", data) for data in (b"", b"[]", b"{", b"\xff", b"[" * 100_000)),
     ],
+    ids=map(str, range(24)),
 )
 def test_what_is_not_taken_is_refused_by_name(
-    trained: Running, questions: list[Question], status: int, words: str, change: dict[str, Any]
+    trained: Running, questions: list[Question], status: int, words: str, change: dict[str, Any] | bytes
 ) -> None:
-    code, reply = post(trained, body(questions[0], **change))
+    code, reply = post(trained, change if isinstance(change, bytes) else body(questions[0], **change))
     assert code == status
     assert words in reply["error"]["message"]
     assert set(reply["error"]) == {"message", "type", "param", "code"}
     assert reply["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(trained: Running, data: bytes) -> None:
-    code, reply = post(trained, data)
-    assert code == 400
-    assert "the body: " in reply["error"]["message"]
 
 
 def test_other_paths_methods_and_sizes(trained: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,14 @@ def pairs() -> list[dict]:
     return scenes.make_pairs("color_alter", "train", 6, 48, 0)
 
 
-def prompts(rows: list[dict]) -> list[candidates.EditPrompt]:
-    """The last one is the arena's."""
-    return [candidates.EditPrompt("data" if n < len(rows) - 1 else "benchmark", row) for n, row in enumerate(rows)]
+def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Path) -> None:
+    wanted = [candidates.EditPrompt(use, pairs[0]) for use in ("data", "data", "benchmark")]
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        made, _ = candidates.edit_all(wanted, "m", SETTING, cache)
+        first, second, arena = candidates.rows(made, "m", cache.data)
+        assert cache.counts()["computed"] == 2
+    assert first == second == arena
+    assert first["image"]
 
 
 def test_killed_again_and_again_nothing_finished_is_lost_or_made_twice(tmp_path: Path) -> None:
@@ -176,7 +181,7 @@ def candidate(number: int, kind: str | None, reason: str | None, damage: float |
     return candidates.Candidate(f"k{number}", "t", "data", f"name{number}", meta)
 
 
-def test_failures_are_counted_by_kind_and_the_most_frequent_reasons_are_listed() -> None:
+def test_failures_are_counted_by_kind_and_reason_and_reported_of_each_model() -> None:
     made = [candidate(n, "exception", f"KeyError: {n % 25}") for n in range(50)]
     made += [candidate(99, None, None, 2.5), *(candidate(n, "all_black", "black") for n in range(100, 103))]
     counted = candidates.counts(made)
@@ -185,9 +190,6 @@ def test_failures_are_counted_by_kind_and_the_most_frequent_reasons_are_listed()
     assert counted["reasons"][:2] == [{"reason": "black", "records": 3}, {"reason": "KeyError: 0", "records": 2}]
     assert (len(counted["reasons"]), counted["reasons_left_out"]) == (20, 6)
     assert candidates.counts(made[::-1]) == counted
-
-
-def test_the_report_has_every_model_and_the_sums() -> None:
     one, two = (candidates.counts([candidate(n, "timeout", "slow"), candidate(n, None, None)]) for n in range(2))
     listed = [{"model": "a"} | one, {"model": "b"} | two]
     assert candidates_report.report({"a": one, "b": two}) == {"per_model": listed, "records": 4, "failed": 2}
@@ -213,15 +215,6 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
     assert gap.told() == "3 of 5 edits of m are missing (exception: 1, out_of_memory: 1, worker_died: 1)"
     tries = Counter(line.split()[1] for line in (tmp_path / "log").read_text().splitlines())
     assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
-
-
-def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Path) -> None:
-    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-        made, _ = candidates.edit_all(prompts([pairs[0], pairs[0], pairs[0]]), "m", SETTING, cache)
-        first, second, arena = candidates.rows(made, "m", cache.data)
-        assert cache.counts()["computed"] == 2
-    assert first == second == arena
-    assert first["image"]
 
 
 def moody(log: Path, model: str, setting: settings.Setting, device: str) -> protocol.Editor:

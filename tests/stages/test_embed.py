@@ -107,30 +107,24 @@ def test_the_embedded_vectors_are_text_and_image_in_the_pools_order(pool: list[d
     assert np.allclose(half, vectors, atol=1e-3)
 
 
-def test_finished_shards_are_not_computed_again(pool: list[dict], monkeypatch) -> None:
-    before, _ = run(monkeypatch)
+def test_finished_shards_stay_and_an_image_that_cannot_be_read_is_named(pool: list[dict], monkeypatch) -> None:
+    def run_with(row: int, **changes: object) -> tuple[np.ndarray, dict]:
+        changed = [each | (changes if n == row else {}) for n, each in enumerate(pool)]
+        records.write(Path("data/raw_pairs/t.parquet"), changed, "raw_pairs")
+        return run(monkeypatch)
+
+    with pytest.raises(images.ImageError, match="raw pair 'k7': not a PNG"):
+        run_with(7, image=b"<html>")
+    assert not Path("data/embeddings/t.npy").exists()
+    before, counts = run_with(7)
+    assert counts == {"computed": 6, "reused": 4}
     data = Path("data/embeddings/t.npy").read_bytes()
-    pool[5]["instruction"] = "something else"
-    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
-    after, counts = run(monkeypatch)
+    after, counts = run_with(5, instruction="something else")
     assert counts == {"computed": 4, "reused": 6}
     assert [n for n in range(10) if not np.array_equal(before[n], after[n])] == [5]
-    pool[5]["instruction"] = "Make the 5 cats very very very very very red"
-    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
-    assert run(monkeypatch)[1] == {"computed": 0, "reused": 10}
+    assert run_with(5)[1] == {"computed": 0, "reused": 10}
     assert Path("data/embeddings/t.npy").read_bytes() == data
     assert run(monkeypatch, dtype="float16")[1] == {"computed": 10, "reused": 0}
-
-
-def test_an_image_that_cannot_be_read_is_named_and_finished_shards_stay(pool: list[dict], monkeypatch) -> None:
-    sound, pool[7]["image"] = pool[7]["image"], b"<html>"
-    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
-    with pytest.raises(images.ImageError, match="raw pair 'k7': not a PNG"):
-        run(monkeypatch)
-    assert not Path("data/embeddings/t.npy").exists()
-    pool[7]["image"] = sound
-    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
-    assert run(monkeypatch)[1] == {"computed": 6, "reused": 4}
 
 
 def test_precomputed_vectors_by_order_and_by_key(pool: list[dict], monkeypatch) -> None:

@@ -33,29 +33,18 @@ def mended(**sections: object) -> tuple[list[str], dict]:
 
 def test_all_lists_are_true() -> None:
     assert mended()[0] == [], "run `make graph`"
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_has_a_description_and_runs_its_own_module(stage: str) -> None:
-    entry = body(stage)
-    assert entry["desc"]
-    assert entry["cmd"].startswith(f"PYTHONPATH=src python -m editjudge.stages.{stage}"), "the code of this folder"
-    assert (f"data/code/{stage}.json" in entry["deps"]) == (stage != "code")
-
-
-def test_the_stages_are_those_of_the_folder() -> None:
     assert sorted([*code.stages(), "code"]) == STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_small_results_are_in_git_and_nothing_else_switches_the_run_cache_off(stage: str) -> None:
-    for kind in ("metrics", "plots"):
-        assert all(settings["cache"] is False for each in body(stage).get(kind, []) for settings in each.values())
-    assert all(isinstance(out, str) for out in body(stage).get("outs", []))
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_main_is_short(stage: str) -> None:
+def test_every_stage_has_a_description_a_short_module_of_its_own_and_small_results_alone_in_git(stage: str) -> None:
+    entry = body(stage)
+    assert entry["desc"]
+    assert entry["cmd"].startswith(f"PYTHONPATH=src python -m editjudge.stages.{stage}"), "the code of this folder"
+    assert (f"data/code/{stage}.json" in entry["deps"]) == (stage != "code")
+    small = [each for kind in ("metrics", "plots") for each in entry.get(kind, [])]
+    assert all(settings["cache"] is False for each in small for settings in each.values())
+    assert all(isinstance(out, str) for out in entry.get("outs", []))
     tree = ast.parse((ROOT / f"src/editjudge/stages/{stage}.py").read_text())
     entries = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ("main", "run", "job")]
     assert entries

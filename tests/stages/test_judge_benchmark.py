@@ -10,13 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from chat_client import chat_server, setting
+from chat_client import chat_server, questions, setting
 
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import images, records
 from editjudge.core.main import stage
+from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Verdict
+from editjudge.judges.styles import told
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
 from editjudge.stages import judge_benchmark, probe_bench, summary
@@ -46,14 +48,6 @@ def reported(items: list[Item], winners: list[str | None]) -> dict:
     return report.judge_report(items, judge_benchmark.to_verdicts("j", items, answers))
 
 
-def test_verdicts_stand_in_the_benchmarks_order_and_keep_peoples_label() -> None:
-    items = [item("k"), item("g", verdict="Both bad")]
-    rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B, 0.7), answer("g", A, A)])
-    records.check("verdicts", rows, "verdicts")
-    assert (rows[0]["forward"], rows[0]["backward"], rows[0]["p_a"]) == (A, A, 0.7)
-    assert (rows[1]["truth"], rows[1]["label"], rows[1]["winner"]) == (TIE, "Both bad", TIE)
-
-
 def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
     broken = item("b", failed="image 'x.png' is not in pictures", source=b"", a=b"", b=b"")
     items = [item("k"), broken, item("row", failed="field winner: 'x'", verdict=None)]
@@ -73,17 +67,13 @@ def tuple_items() -> list[Item]:
     return [item(f"{g}_{a}v{b}", group=g, cluster=g, size=3, models=(a, b)) for g in ("x", "y") for a, b in sides]
 
 
-def test_tuples_count_as_a_whole_and_circles_are_seen() -> None:
-    result = reported(tuple_items(), [A, A, A, A, B, A])
+def test_tuples_count_as_a_whole_circles_are_seen_and_a_pair_that_failed_or_has_no_verdict_breaks_its_tuple() -> None:
+    items = tuple_items()
+    result = reported(items, [A, A, A, A, B, A])
     assert result["accuracy"]["accuracy"] == pytest.approx(5 / 6)
     assert (result["tuples"]["n"], result["tuples"]["correct"]) == (2, 1)
     assert (result["transitivity"]["scored"], result["transitivity"]["circular"]) == (2, 1)
-    assert result["pointwise"] is None
-    assert result["psychometric"] is None
-
-
-def test_a_pair_that_failed_or_has_no_verdict_of_people_breaks_its_tuple() -> None:
-    items = tuple_items()
+    assert (result["pointwise"], result["psychometric"]) == (None, None)
     failed = replace(items[2], failed="no image", source=b"", a=b"", b=b"")
     result = reported([*items[:2], failed, *items[3:]], [A, A, None, A, A, A])
     assert (result["tuples"]["correct"], result["tuples"]["unscored"]) == (1, 1)
@@ -141,13 +131,15 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     answers = [answer("a", A, B, 0.9), answer("b", A, B, 0.55), answer("c", B, A, 0.2)]
     rows = judge_benchmark.to_verdicts("j", items, answers)
     result = report.judge_report(items, rows)
+    assert (rows[1]["truth"], rows[1]["label"]) == (TIE, "Both good")
     assert result["accuracy"]["accuracy"] == pytest.approx(2 / 3)
     assert result["tie_calibrated"]["accuracy"] == 1
     assert result["accuracy"]["decided"]["accuracy"] == 1
     labels = [(row["label"], row["n"], row["correct"]) for row in result["labels"]]
     assert labels == [(A, 1, 1), (B, 1, 1), ("Both good", 1, 0)]
     close = judge_benchmark.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
-    assert close[0]["p_a"] == 0.5
+    records.check("verdicts", close, "verdicts")
+    assert (close[0]["p_a"], close[0]["forward"], close[0]["backward"]) == (0.5, A, A)
     assert report.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
     said = [answer("a", A, B, 0.7), answer("b", B, A, 0.3)]
     alike = judge_benchmark.to_verdicts("j", [item("a", verdict="Tie"), item("b", verdict=B)], said)
@@ -192,33 +184,47 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     ]
 
 
-def test_a_judge_without_its_key_ends_the_stage_before_any_work(repository: Path) -> None:
-    values = yaml.safe_load((repository / "params.yaml").read_text())
-    gpt = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m", "rule": "probability"}
-    values["judges"]["gpt"] = gpt | {"api_key_env": "NO_SUCH_KEY"}
-    (repository / "params.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(SystemExit, match="set the environment variable NO_SUCH_KEY"):
-        stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
-    assert not (repository / "work").exists()
-
-
-def test_a_benchmark_that_cannot_be_read_ends_the_stage_in_one_line(repository: Path) -> None:
-    (repository / "data/small.parquet").unlink()
-    with pytest.raises(SystemExit, match=r"^judge_benchmark: data/small\.parquet not found"):
-        stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
-    values = yaml.safe_load((repository / "params.yaml").read_text())
-    (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": {"small": None}}))
-    with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small must have fields"):
-        stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
+def change(repository: Path, **sections: object) -> None:
+    file = repository / "params.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | sections))
 
 
 def run(repository: Path, share: float, **judges: dict) -> dict:
     """The stage with these judges and this share in params.yaml; its metrics, however it ends."""
-    values = yaml.safe_load((repository / "params.yaml").read_text())
-    values |= {"judges": judges, "unfinished": {"judge_benchmark": share}}
-    (repository / "params.yaml").write_text(yaml.safe_dump(values))
+    change(repository, judges=judges, unfinished={"judge_benchmark": share})
     stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
     return records.read_details(repository / "metrics/benchmarks/small.json")
+
+
+MEASURES = {"backend": "measures", "rule": "agreement"}
+
+
+def test_a_missing_key_and_a_benchmark_that_cannot_be_read_end_the_stage_before_any_work(repository: Path) -> None:
+    gpt = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m", "rule": "probability"}
+    with pytest.raises(SystemExit, match="set the environment variable NO_SUCH_KEY"):
+        run(repository, 0.0, gpt=gpt | {"api_key_env": "NO_SUCH_KEY"})
+    (repository / "data/small.parquet").unlink()
+    with pytest.raises(SystemExit, match=r"^judge_benchmark: data/small\.parquet not found"):
+        run(repository, 0.0, measures=MEASURES)
+    change(repository, benchmarks={"small": None})
+    with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small must have fields"):
+        run(repository, 0.0, measures=MEASURES)
+    assert not (repository / "work").exists()
+
+
+def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
+    change(repository, tasks={})
+    words = r"no judge has a verdict on any row of small; the first: .*the question says no regions to measure"
+    with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
+        run(repository, 1.0, measures=MEASURES)
+    assert headline(records.read_details(repository / "metrics/benchmarks/small.json"), "measures") == (None, 3)
+    first = (repository / "plots/accuracy/small.csv").read_text().splitlines()[1]
+    assert first == "measures,all,,,,3,0", "unscored is not an accuracy of zero"
+    head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
+    (repository / "votes.csv").write_text(f'{head}\n"Red.",source.png,left.png,right.png,m1,m2,rightvote\n')
+    change(repository, benchmarks={"small": {"form": "genai", "path": "votes.csv"}})
+    with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small: no row can be used; .*image"):
+        run(repository, 1.0, measures=MEASURES)
 
 
 def headline(found: dict, judge: str) -> tuple[float | None, int]:
@@ -243,23 +249,6 @@ def test_a_spent_budget_is_unfinished_and_not_a_low_accuracy(repository: Path, c
         assert sum(server.log()["kinds"].values()) == 6, "what was paid for is not asked again"
     accuracy, silent = headline(whole, "gpt")
     assert (accuracy is not None, silent) == (True, 0)
-
-
-def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
-    values = yaml.safe_load((repository / "params.yaml").read_text()) | {"tasks": {}}
-    (repository / "params.yaml").write_text(yaml.safe_dump(values))
-    words = r"no judge has a verdict on any row of small; the first: .*the question says no regions to measure"
-    with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
-        run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
-    assert headline(records.read_details(repository / "metrics/benchmarks/small.json"), "measures") == (None, 3)
-    first = (repository / "plots/accuracy/small.csv").read_text().splitlines()[1]
-    assert first == "measures,all,,,,3,0", "unscored is not an accuracy of zero"
-    head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
-    (repository / "votes.csv").write_text(f'{head}\n"Red.",source.png,left.png,right.png,m1,m2,rightvote\n')
-    given = {"small": {"form": "genai", "path": "votes.csv"}}
-    (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": given}))
-    with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small: no row can be used; .*image"):
-        run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
 
 
 def test_every_interval_of_a_judge_is_of_whole_photos() -> None:
@@ -328,3 +317,21 @@ def test_a_benchmark_may_choose_its_judges() -> None:
     assert list(judge_benchmark.chosen("b", setting, {"one": {}, "two": {}})) == ["two"]
     with pytest.raises(judge_benchmark.params.ParamsError, match=r"benchmarks\.b\.judges has 'two'"):
         judge_benchmark.chosen("b", setting, {"one": {}})
+
+
+def test_a_judge_is_asked_about_what_the_benchmark_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every item about its dimension, in both orders; the verdicts stand in the items' order."""
+    monkeypatch.chdir(tmp_path)
+    names = {"prompt_following": "instruction_following", "consistency": "visual_consistency", "overall": "overall"}
+    names |= {name: name for name in ("visual_quality", "visual_consistency")}
+    [asked] = questions(1)
+    shown = {"instruction": "q0", "source": asked.source, "a": asked.a, "b": asked.b}
+    items = [item(name, dimension=name, **shown) for name in names]
+    with chat_server(bodies=True) as server:
+        found, _ = judge_benchmark.ask_judges(asking.open_judges({"gpt": setting(server.url)}), items)
+        bodies = server.log()["bodies"]
+    assert len(bodies) == 2 * len({*names.values()}), "the same question once"
+    for words in {*names.values()}:
+        assert sum(told(words)["criteria"].splitlines()[0] in body for body in bodies) == 2
+    assert [row["key"] for row in found["gpt"]] == list(names)
+    assert all(row["winner"] == "Tie" for row in found["gpt"])

@@ -60,7 +60,7 @@ def test_a_judge_learns_what_the_labels_say(project: Path) -> None:
     assert swapped["accuracy"] < 0.1
 
 
-def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
+def test_a_smaller_part_lies_in_a_larger_one_and_a_share_beyond_all_pairs_is_named(project: Path) -> None:
     pairs = records.read(learning_curve.PAIRS, "train_pairs")
     half, whole = (learning_curve.part_of(pairs, share, False) for share in (0.5, 1.0))
     assert whole == pairs
@@ -68,11 +68,8 @@ def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
     assert all(pair in whole for pair in half)
     swapped = learning_curve.part_of(pairs, 0.5, True)
     assert all(a["winner"] != b["winner"] and a["key"] == b["key"] for a, b in zip(half, swapped, strict=True))
-
-
-def test_a_share_beyond_all_pairs_is_named(project: Path) -> None:
-    values = params.load()
-    values["learning_curve"]["judge"]["shares"] = [0.5, 1.5]
-    Path("params.yaml").write_text(yaml.safe_dump(values))
+    Path("params.yaml").write_text(
+        yaml.safe_dump(params.load() | {"learning_curve": {"judge": {"shares": [0.5, 1.5]}}})
+    )
     with pytest.raises(params.ParamsError, match=r"learning_curve\.judge\.shares\.1 must be"):
         learning_curve.run("judge")

@@ -33,16 +33,23 @@ def test_an_edit_has_the_scores_of_what_was_done_to_it():
         assert [scores for _, scores in again] == [scores for _, scores in made]
 
 
-def test_all_pairs_of_each_prompt_with_their_images_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING}}))
+
+
+def run(**changes: object) -> list[records.Row]:
+    """The rows that the stage writes."""
+    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING | changes}}))
     scorer_data.run("made")
-    file = Path("data/scorer_data/made.parquet")
-    rows = records.read(file, "scorer_data")
+    return records.read(Path("data/scorer_data/made.parquet"), "scorer_data")
+
+
+def test_all_pairs_of_each_prompt_with_their_images_once():
+    rows = run()
     assert len(rows) == (2 * 2 + 2 * 1) * 6
-    assert {row["origin"] for row in rows if row["part"] == "test"}.isdisjoint(
-        {row["origin"] for row in rows if row["part"] == "train"}
-    )
+    tested, trained = ({row["origin"] for row in rows if row["part"] == part} for part in ("test", "train"))
+    assert tested.isdisjoint(trained)
     keys = pq.read_table("data/scorer_images/made.parquet")["key"].to_pylist()
     assert len(keys) == len(set(keys)) == 6 * 4, "an edit that was not made is its source"
     for row in rows:
@@ -51,17 +58,14 @@ def test_all_pairs_of_each_prompt_with_their_images_once(tmp_path: Path, monkeyp
         assert row["winner"] == ("Tie" if lead == 0 else "Image A" if lead > 0 else "Image B")
         assert row["edit_a"] == f"data/scorer_images/made.parquet/{row['sha256_a']}"
     assert {row["winner"] for row in rows} >= {"Image A", "Image B"}
-    first = file.read_bytes()
-    scorer_data.run("made")
-    assert file.read_bytes() == first
+    first = Path("data/scorer_data/made.parquet").read_bytes()
+    run()
+    assert Path("data/scorer_data/made.parquet").read_bytes() == first
     assert records.read_details(Path("metrics/scorer_data/made.json"))["rows"] == 36
 
 
-def test_ratings_of_the_probe_are_those_of_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING | {"source": "probe_ratings"}}}))
-    scorer_data.run("made")
-    rows = records.read(Path("data/scorer_data/made.parquet"), "scorer_data")
+def test_ratings_of_the_probe_are_those_of_what_was_done():
+    rows = run(source="probe_ratings")
     assert len(rows) == (2 * 2 + 2 * 1) * 4
     assert {row["part"] for row in rows} == {"train", "test"}
     for prompt in {row["prompt"] for row in rows}:
@@ -76,14 +80,7 @@ def test_ratings_of_the_probe_are_those_of_what_was_done(tmp_path: Path, monkeyp
     assert all(row["edit_b"] is None and row["winner"] is None for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [({"source": "prob"}, "did you mean probe"), ({"per_task": 0}, "per_task must be at least 1")],
-)
-def test_settings_that_are_wrong_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str
-):
-    monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING | change}}))
-    with pytest.raises(params.ParamsError, match=message):
-        scorer_data.run("made")
+def test_settings_that_are_wrong_are_named():
+    for change, message in (({"source": "prob"}, "did you mean probe"), ({"per_task": 0}, "must be at least 1")):
+        with pytest.raises(params.ParamsError, match=message):
+            run(**change)

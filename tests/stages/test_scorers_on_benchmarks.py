@@ -41,16 +41,14 @@ def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     rows = []
     for size in (2, 3, 4):
         for a, b in combinations(range(size), 2):
-            pair = f"{'ABCD'[a]}vs{'ABCD'[b]}"
-            row = {"id": f"g_{pair}", "dataset": f"{size}pair", "comparison_type": pair}
-            row |= {
-                "instruction": "Make it grainy.",
-                "ranking": f"{'ABCD'[a]}>{'ABCD'[b]}",
-                "source_image": image(pictures, "source"),
-            }
+            pair, ranking = f"{'ABCD'[a]}vs{'ABCD'[b]}", f"{'ABCD'[a]}>{'ABCD'[b]}"
+            row = {"id": f"g_{pair}", "dataset": f"{size}pair", "comparison_type": pair, "ranking": ranking}
+            row |= {"instruction": "Make it grainy.", "source_image": image(pictures, "source")}
             rows.append(row | {f"candidate_{n}": image(pictures, NAMES[side]) for n, side in ((1, a), (2, b))})
     rows[-1]["candidate_2"] = image(pictures, "broken")
-    return table(folder, rows)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    return {"path": str(folder)}
 
 
 def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
@@ -79,19 +77,7 @@ def save(file: Path, data: bytes) -> None:
     file.write_bytes(data)
 
 
-def table(folder: Path, rows: list[dict]) -> dict[str, Any]:
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    return {"path": str(folder)}
-
-
-@pytest.mark.parametrize(
-    ("form", "write", "broken"),
-    [
-        ("editreward", editreward, 1),
-        ("imagenhub", imagenhub, 3),
-    ],
-)
+@pytest.mark.parametrize(("form", "write", "broken"), [("editreward", editreward, 1), ("imagenhub", imagenhub, 3)])
 def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str, write: Any, broken: int) -> None:
     clip = str(clip_folder(Path("clip").absolute()))
     scorers = {name: {"kind": name, "model": "embedded" if name == "dino_i" else clip} for name in BASELINES}

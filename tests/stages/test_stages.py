@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from editjudge.core import params, records
+from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.editors import settings
@@ -15,7 +17,7 @@ from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.sources.builtin import scenes
-from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench, summary
+from editjudge.stages import annotate, candidates, compare_models, leaderboard, measure_response, probe_bench, summary
 from editjudge.stages.graph.arena import read_panel
 
 ROOT = Path(__file__).parents[2]
@@ -141,17 +143,11 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     lost = [row | {"winner": "Image B" if row["prompt"] == "p2" else row["winner"]} for row in every]
     assert compare_models.report(lost, len(pairs), 2, [], {})["interval_width"]["j"][name] > 0
     assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": {name: None}}
-
-
-def test_a_judge_that_is_never_heard_gives_no_empty_leaderboard() -> None:
-    pairs = [({"key": f"p{n}", "task": "t"}, "a", "b") for n in range(2)]
-    gallery = {model: {f"p{n}": {"damage": None} for n in range(2)} for model in "ab"}
-    rows = compare_models.to_matches("j", pairs, say(pairs), gallery)
-    compare_models.check_verdicts(rows)
-    with pytest.raises(
-        Unfinished, match=r"k has no verdict in any of 1 matches: prose; .* set judges\.k\.arena to false"
-    ):
-        compare_models.check_verdicts([*rows, rows[1] | {"judge": "k"}])
+    compare_models.check_verdicts(every)
+    unheard = [row | {"judge": "k"} for row in every if row["prompt"] == "p1"]
+    words = r"k has no verdict in any of 3 matches: prose; .* set judges\.k\.arena to false"
+    with pytest.raises(Unfinished, match=words):
+        compare_models.check_verdicts([*every, *unheard])
 
 
 def test_prompts_of_one_photo_stand_or_fall_together() -> None:
@@ -320,9 +316,54 @@ def test_judges_are_asked_about_their_dimensions() -> None:
     asked = compare_models.asked_about(judges, panel)
     assert asked == {"own": ["visual_consistency"], "gpt": ["instruction_following", "visual_quality"]}
     assert read_panel({}, judges) == {}
-    for wrong, why in (
-        ({"beauty": "own"}, r"arena\.beauty must be"),
-        ({"visual_quality": "x"}, "visual_quality is 'x'"),
-    ):
+    for wrong, why in (({"beauty": "own"}, r"arena\.beauty must be"), ({"visual_quality": "x"}, "quality is 'x'")):
         with pytest.raises(ParamsError, match=why):
             read_panel(wrong, judges)
+
+
+STRENGTHS = [0.25, 1.0]
+
+
+@pytest.fixture(scope="module")
+def ladder() -> measure_response.Ladder:
+    [prompt] = scenes.make_pairs("color_alter", "train", 1, 96, 0)
+    return measure_response.climb(prompt, STRENGTHS, 0)
+
+
+def measured(values: list[float | None]) -> list[dict[str, Any]]:
+    return [{"measures": [{"area": "image", "measure": "ssim", "value": value}]} for value in values]
+
+
+def test_a_ladder_begins_with_the_clean_edit_and_its_damage_grows(ladder: measure_response.Ladder) -> None:
+    assert ladder.strengths == (0.0, 0.25, 1.0, 0.25, 1.0)
+    assert ladder.damages[0] == 0 < ladder.damages[1] < ladder.damages[2]
+    assert 0 < ladder.damages[3] < ladder.damages[4]
+    assert len({images.decode(data).tobytes() for data in ladder.edited}) == 5
+    assert measure_response.climb(ladder.prompt, STRENGTHS, 0) == ladder
+
+
+def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is_left_out(
+    ladder: measure_response.Ladder,
+) -> None:
+    responses, missing = measure_response.respond([ladder], [measured([0.9, 0.8, 0.5, 0.6, 0.1])])
+    assert missing == 0
+    weak, strong = (own for _, own in responses.groupby("strength"))
+    assert weak["response"].tolist() == pytest.approx([-0.1, -0.3])
+    assert strong["damage"].tolist() == [ladder.damages[2], ladder.damages[4]]
+    rows = measure_response.to_rows(responses)
+    assert [row["response"] for row in rows] == pytest.approx([0, -0.2, -0.6])
+    assert rows[2]["damage"] == pytest.approx(np.median([ladder.damages[2], ladder.damages[4]]))
+    assert [row["edits"] for row in rows] == [2, 2, 2]
+    assert measure_response.report(rows, 0, 0)["not_monotone"] == []
+    for values, counts in (([0.9, 0.8, None, 0.6, 0.1], (1, 1, 3)), ([None, 0.8, 0.5, 0.6, 0.1], (4, 0, 0))):
+        responses, missing = measure_response.respond([ladder], [measured(values)])
+        assert (missing, (responses["strength"] == 1.0).sum(), len(responses)) == counts
+
+
+def test_a_measure_that_does_not_get_worse_with_each_step_is_named(ladder: measure_response.Ladder) -> None:
+    bad, _ = measure_response.respond([ladder], [measured([0.9, 0.4, 0.5, 0.4, 0.5])])
+    assert measure_response.report(measure_response.to_rows(bad), 0, 0)["not_monotone"] == [
+        {"area": "image", "measure": "ssim"}
+    ]
+    found = records.read_details(ROOT / "metrics/measure_response.json")  # that the graph wrote last
+    assert found["measures"] == found["monotone"] >= 13

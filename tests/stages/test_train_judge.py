@@ -218,18 +218,24 @@ def test_a_changed_training_has_another_name(tmp_path: Path):
     assert len(names | {named()}) == 5
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_settings_outside_their_range():
+    for settings, message in (
         ({"save_every": 5, "log_every": 2}, "multiple"),
         ({"min_pixels": 9000, "max_pixels": 100}, "max_pixels"),
         ({"launch": {"processes": -1}}, "processes"),
         ({"deepspeed": "zero1"}, "zero1"),
-    ],
-)
-def test_settings_outside_their_range(settings: dict, message: str):
-    with pytest.raises(params.ParamsError, match=message):
-        train_judge.read_setting(values_with(**settings))
+    ):
+        with pytest.raises(params.ParamsError, match=message):
+            train_judge.read_setting(values_with(**settings))
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "configs/deepspeed").glob("*.json")))
+def test_deepspeed_configurations_are_what_their_names_say(name: str):
+    assert train_judge.read_setting(values_with(deepspeed=name)).deepspeed == name
+    zero = json.loads((ROOT / f"configs/deepspeed/{name}.json").read_text())["zero_optimization"]
+    assert zero["stage"] == int(name[4])
+    assert ("offload_optimizer" in zero) == name.endswith("offload")
+    assert ("offload_param" in zero) == (name == "zero3_offload")
 
 
 def test_one_training_a_folder(tmp_path: Path):
@@ -240,12 +246,3 @@ def test_one_training_a_folder(tmp_path: Path):
             sft_launch.alone(tmp_path),
         ):
             pass
-
-
-@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "configs/deepspeed").glob("*.json")))
-def test_deepspeed_configurations_are_what_their_names_say(name: str):
-    assert train_judge.read_setting(values_with(deepspeed=name)).deepspeed == name
-    zero = json.loads((ROOT / f"configs/deepspeed/{name}.json").read_text())["zero_optimization"]
-    assert zero["stage"] == int(name[4])
-    assert ("offload_optimizer" in zero) == name.endswith("offload")
-    assert ("offload_param" in zero) == (name == "zero3_offload")

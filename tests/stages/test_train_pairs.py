@@ -39,19 +39,17 @@ def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None
     assert counts["candidates_unedited"] == counts["candidates_failed"] == counts["prompts_with_pair"] == 1
 
 
-def test_a_prompt_without_a_pair_says_why() -> None:
-    rows = [annotation("p", "a", 0.9, 1.0), annotation("p", "b", None, 1.0)]
-    chosen, counts = train_pairs.choose(rows, SETTING, "subject_add", RULES)
-    assert chosen == []
-    assert counts["no_pair_fewer_than_two_candidates"] == 1
-    assert counts["candidates_unscored"] == 1
-
-
-def test_the_cap_counts_prompts_that_gave_a_pair() -> None:
-    rows = [annotation("first", "a", 0.9, 1.0), *prompt("p1"), *prompt("p2"), *prompt("p3")]
+def test_the_cap_counts_prompts_that_gave_a_pair_and_one_without_says_why() -> None:
+    rows = [annotation("first", "a", 0.9, 1.0), annotation("first", "b", None, 1.0)]
+    rows += [*prompt("p1"), *prompt("p2"), *prompt("p3")]
     chosen, counts = train_pairs.choose(rows, SETTING | {"prompts_per_task": 2}, "subject_add", RULES)
     assert {item.prompt for item in chosen} == {"p1", "p2"}
-    assert counts["prompts_beyond_cap"] == 1
+    assert counts["prompts_beyond_cap"] == counts["no_pair_fewer_than_two_candidates"] == 1
+    assert counts["candidates_unscored"] == 1
+    rows = [verdict("tied", "a", "b", "Tie"), *(verdict(f"p{n}", "a", "b", "Image A") for n in range(4))]
+    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2}, "sref")
+    assert [item.prompt for item in chosen] == ["p0", "p1"]
+    assert counts["prompts_beyond_cap"] == 2
 
 
 def test_truth_counts_equal_damage_as_not_right() -> None:
@@ -134,13 +132,6 @@ def test_prompts_without_verdicts_are_counted() -> None:
     assert train_pairs.report({"sref": train_pairs.tally([], counts)})["prompts_without_pair"] == 1
 
 
-def test_the_cap_holds_for_verdicts_too() -> None:
-    rows = [verdict("tied", "a", "b", "Tie"), *(verdict(f"p{n}", "a", "b", "Image A") for n in range(4))]
-    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2}, "sref")
-    assert [item.prompt for item in chosen] == ["p0", "p1"]
-    assert counts["prompts_beyond_cap"] == 2
-
-
 def judged_row(key: str, task: str) -> dict:
     """A row of pair_verdicts, as a judge that prefers b gives it."""
     said = dict.fromkeys(("forward", "backward", "winner"), "Image B") | {"judge": "j", "p_a": 0.1, "reason": None}
@@ -195,16 +186,12 @@ def test_one_task_after_the_other_is_read_and_written(tmp_path: Path, monkeypatc
     assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
+def test_a_setting_that_cannot_be_is_named_before_any_file_is_read() -> None:
+    for name, value, message in (
         ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
         ("prompts_per_task", 0, "train_pairs.prompts_per_task must be at least 1, not 0"),
         ("margin", "0.3x", "train_pairs.margin must be a number"),
         ("least", 1.0, "train_pairs.least is unknown"),
-    ],
-)
-def test_a_setting_that_cannot_be_is_named_before_any_file_is_read(name: str, value: object, message: str) -> None:
-    with pytest.raises(params.ParamsError) as error:
-        train_pairs.choose_all({}, SETTING | {"thresholds": {}, name: value}, {})
-    assert str(error.value).startswith(message.split("..,")[0])
+    ):
+        with pytest.raises(params.ParamsError, match=message):
+            train_pairs.choose_all({}, SETTING | {"thresholds": {}, name: value}, {})

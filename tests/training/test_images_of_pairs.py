@@ -56,14 +56,12 @@ def test_a_group_is_read_once_while_it_is_kept(monkeypatch: pytest.MonkeyPatch):
     assert [number for _, number in read] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"])
-def test_an_image_that_is_not_there_is_empty(name: str):
-    assert samples.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
-
-
-def test_files_that_cannot_be_read_are_named(png: Callable[..., bytes], tmp_path: Path):
-    with pytest.raises(ContractError, match=r"missing\.parquet not found"):
-        samples.PictureFiles([f"{tmp_path}/missing.parquet/p1"])
+def test_an_image_that_is_not_there_is_empty_and_a_file_that_cannot_be_read_is_named(
+    png: Callable[..., bytes], tmp_path: Path
+):
+    for name in ("good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"):
+        assert samples.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
     (tmp_path / "x.parquet").write_bytes(png(1))
-    with pytest.raises(ContractError, match=r"x\.parquet: not readable as Parquet"):
-        samples.PictureFiles([f"{tmp_path}/x.parquet/p1"])
+    for name, told in (("missing", r"missing\.parquet not found"), ("x", r"x\.parquet: not readable as Parquet")):
+        with pytest.raises(ContractError, match=told):
+            samples.PictureFiles([f"{tmp_path}/{name}.parquet/p1"])

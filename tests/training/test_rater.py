@@ -62,9 +62,15 @@ def test_the_distance_of_the_expected_score_is_learnt_beside_the_words(
         assert found == pytest.approx(by_hand, rel=1e-4)
 
 
-def test_a_score_that_is_no_token_is_told(
+def test_nothing_to_learn_from_and_settings_that_do_not_fit(
     train: Train, rated: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    with pytest.raises(UserError, match="no row that a rater could learn from"):
+        train(lessons.rater(), [replace(sample, part="test") for sample in rated], tmp_path / "x")
+    with pytest.raises(UserError, match=r"train_scorer.x.head is unknown"):
+        read_training("train_scorer.x", lessons.RATER | {"head": "gaussian"})
+    assert isinstance(read_training("train_scorer.x", lessons.SCORER), TrainScorerSetting)
+    assert isinstance(read_training("train_scorer.x", lessons.RATER), TrainRaterSetting)
     ten = replace(rater.rubric_of("brief", "remove"), most=10)
     monkeypatch.setattr(rater, "rubric_of", lambda *_: ten)
     with pytest.raises(UserError, match=r"distance_weight: 10 is no token of the base: set it to 0\.0"):
@@ -89,23 +95,10 @@ def test_samples_are_balanced_over_types_and_scores():
     assert rater.balanced(every, 0) == rater.balanced(every, 1000) == [*range(len(every))]
 
 
-def test_nothing_to_learn_from_and_settings_that_do_not_fit(train: Train, rated: Samples, tmp_path: Path):
-    with pytest.raises(UserError, match="no row that a rater could learn from"):
-        train(lessons.rater(), [replace(sample, part="test") for sample in rated], tmp_path / "x")
-    with pytest.raises(UserError, match=r"train_scorer.x.head is unknown"):
-        read_training("train_scorer.x", lessons.RATER | {"head": "gaussian"})
-    assert isinstance(read_training("train_scorer.x", lessons.SCORER), TrainScorerSetting)
-    assert isinstance(read_training("train_scorer.x", lessons.RATER), TrainRaterSetting)
-
-
 def test_agreement_within_a_point_counts_the_unread_as_wrong():
     names = ("adherence", "quality", "preservation")
     known = [
-        (
-            dict(zip(names, (5, 5, 4) if n % 2 else (1, 2, 1), strict=True)),
-            "people" if n else "probe",
-            f"photo{n % 2}",
-        )
+        (dict(zip(names, (5, 5, 4) if n % 2 else (1, 2, 1), strict=True)), "people" if n else "probe", f"photo{n % 2}")
         for n in range(4)
     ]
     said = [{"adherence": a, "quality": q, "preservation": p} for a, q, p in ((2, 4, 1), (5, 5, 4), (3, 3, 3))]

@@ -31,10 +31,6 @@ def said(trained: trainer.Trained, lesson: scorer.ScorerLesson) -> list[scorer.S
     return [scorer.answers_of(torch.tensor(answers), lesson.setting) for answers in trained.answers]
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 @pytest.mark.parametrize("rank", [4, 0])
 def test_what_is_trained(base_dir: Path, rank: int):
     """Adapters or all parameters, the head and one row of the embeddings; never the embeddings or the output layer."""
@@ -174,7 +170,7 @@ def test_broken_scorers_are_refused_and_broken_images_unscored(
     assert found[1].reason.startswith("edited: not a PNG")
     assert "source: " in found[3].reason  # type: ignore[union-attr]
     assert loaded.score([]) == []
-    whole = files(folder)
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     head = load_file(folder / "head.safetensors")
     first = next(iter(head))
     description = json.loads(whole["scorer.json"])
@@ -184,11 +180,7 @@ def test_broken_scorers_are_refused_and_broken_images_unscored(
         ("scorer.json", b"{", "scorer.json: "),
         ("scorer.json", json.dumps(description | {"aggregation": "max"}).encode(), "aggregation must be"),
         ("scorer.json", json.dumps(description | {"reply": "no token"}).encode(), "must have <|Reward|> once"),
-        (
-            "scorer.json",
-            json.dumps(other).encode(),
-            "lack <|Other|>",
-        ),
+        ("scorer.json", json.dumps(other).encode(), "lack <|Other|>"),
         ("scorer.json", json.dumps(description | {"dimensions": ["a", "b", "c"]}).encode(), "cannot be loaded"),
         ("head.safetensors", None, "head.safetensors cannot be loaded"),
         ("head.safetensors", whole["head.safetensors"][:99], "head.safetensors cannot be loaded"),
@@ -222,6 +214,7 @@ def test_values_by_hand():
     assert win + loss + tie == pytest.approx(1)
     found = [ranked("bradley_terry_ties", 0.5, -0.2, sign=sign) for sign in (1, 0, -1)]
     assert found == pytest.approx([-math.log(win), -math.log(tie), -math.log(loss)])
+    assert [ranked(kind, 1.0, 0.0, sign=0.0) for kind in ("uncertainty", "bradley_terry")] == [0, 0], "of no tie"
 
 
 @pytest.mark.parametrize(
@@ -235,11 +228,11 @@ def test_the_quadrature_is_the_expectation(mean: float, std: float, error: float
 
 
 @pytest.mark.parametrize("kind", ["uncertainty", "bradley_terry", "bradley_terry_ties"])
-def test_gradients_are_finite_differences_and_stay_finite(kind: str):
-    sign = values(1, -1, 0)
+def test_gradients_are_finite_differences_and_stay_finite_and_sides_are_alike(kind: str):
+    signs = values(1, -1, 0)
 
     def loss(a: torch.Tensor, b: torch.Tensor, s: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return scorer.ranking(kind, a, b, (s, t), sign)
+        return scorer.ranking(kind, a, b, (s, t), signs)
 
     given = [values(*row).requires_grad_() for row in ((0.5, 1, -1), (0.2, 2, 0.1), (0.5, 1, 2), (1.5, 0.3, 1))]
     assert torch.autograd.gradcheck(loss, given)
@@ -249,16 +242,7 @@ def test_gradients_are_finite_differences_and_stay_finite(kind: str):
     assert found.isfinite().all()
     assert far.grad is not None
     assert far.grad.isfinite().all()
-
-
-def test_a_tie_teaches_only_the_loss_with_ties():
-    assert [ranked(kind, 1.0, 0.0, sign=0.0) for kind in ("uncertainty", "bradley_terry")] == [0, 0]
-    assert ranked("bradley_terry_ties", 1.0, 0.0, sign=0.0) > 0
-
-
-@pytest.mark.parametrize("kind", ["uncertainty", "bradley_terry", "bradley_terry_ties"])
-def test_exchanging_the_sides_changes_nothing(kind: str):
     a, b, s, t = (torch.randn(50, generator=torch.Generator().manual_seed(n)) for n in range(4))
     sign = torch.sign(torch.arange(50) % 3 - 1.0)
     forward = scorer.ranking(kind, a, b, (s.exp(), t.exp()), sign)
-    assert torch.allclose(forward, scorer.ranking(kind, b, a, (t.exp(), s.exp()), -sign))
+    assert torch.allclose(forward, scorer.ranking(kind, b, a, (t.exp(), s.exp()), -sign)), "the sides exchanged"
