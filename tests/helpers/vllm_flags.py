@@ -1,6 +1,6 @@
 """Run with vLLM's own interpreter: parses the words of a `vllm serve`, after `serve`, and prints which flags there are.
 
-`.vllm/bin/python tests/helpers/vllm_flags.py > tests/endpoints/vllm_flags.txt` makes the committed list."""
+`.vllm/bin/python tests/helpers/vllm_flags.py > tests/models/vllm_flags.txt` makes the committed list."""
 
 import sys
 
