@@ -8,8 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_families
+from peft import LoraConfig, get_peft_model
 
 import editjudge
+from editjudge.models.chat.checkpoint import load_model
+
+BASE = str(Path(__file__).parents[1] / "models/tiny_base")
 
 CHANGES = """
 import os, sys
@@ -39,3 +44,25 @@ def test_an_example_runs(name: str, tmp_path: Path, photo: np.ndarray, monkeypat
     [test] = doctest.DocTestFinder(recurse=False).find(getattr(editjudge, name), name, globs=given)
     assert test.examples
     assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_a_model_needs_no_entry(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder names it: a checkpoint, one of another family, an adapter. What it says at random is no verdict."""
+    monkeypatch.chdir(tmp_path)
+    asked = (photo, photo, 255 - photo, "Make it red")
+    with editjudge.load_judge(BASE, prompt="pvc") as judge:
+        found = judge.compare(*asked)
+    assert found.winner in ("Image A", "Image B", "Tie")
+    assert found.p_a is not None
+    other = str(tiny_families.save("internvl", tmp_path / "internvl"))
+    model = get_peft_model(load_model(other), LoraConfig(r=2, target_modules=["q_proj"]))
+    model.peft_config["default"].base_model_name_or_path = other
+    model.save_pretrained(tmp_path / "adapter")
+    for folder in (other, str(tmp_path / "adapter")):
+        said = editjudge.compare(*asked, judge=folder)
+        assert (said.winner, said.forward.reply != "") == (None, True), said.reason
+    scored = editjudge.score(photo, photo, "Make it red", scorer=other)
+    assert scored.overall is None
+    assert scored.reason
+    with pytest.raises(editjudge.UserError, match="no judge, scorer or rater 'nowhere'"):
+        editjudge.load_judge("nowhere")

@@ -3,11 +3,13 @@
 An image is a file's path, the bytes of a PNG, JPEG or WebP, a PIL image, or an array: RGB, uint8, (H, W, 3).
 
 Judges are entries of `judges`, `scorers` or `raters` in a params.yaml: the file `params`, else the one in the current
-folder, else the one that comes with the package. Their answers are kept in the folder `work`, or where the environment
-variable EDITJUDGE_WORK says, and a question that was answered is not asked again. Errors that a caller can fix are
-`UserError`s with one line: a file that is missing, a name that is unknown, a model that cannot be loaded."""
+folder, else the one that comes with the package. A model without an entry is named by its folder or hub id. Answers are
+kept in the folder `work`, or where the environment variable EDITJUDGE_WORK says, and a question that was answered is
+not asked again. Errors that a caller can fix are `UserError`s with one line: a file that is missing, a name that is
+unknown, a model that cannot be loaded."""
 
 import io
+import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from PIL import Image, ImageOps
 
-from editjudge.core import images
+from editjudge.core import hub, images
 from editjudge.core import params as settings
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, section
@@ -25,6 +27,7 @@ from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
 from editjudge.judges import asking
 from editjudge.judges.protocol import Context, Edit, Judge, Question, Unscored, mirrored
+from editjudge.judges.styles import GENERAL, TRAINED
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe, recipe_for, recipe_of
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -152,8 +155,12 @@ class LoadedJudge:
         return ScoredEdit(**vars(score))
 
 
-def load_judge(name: str | None = None, *, params: str | os.PathLike[str] | None = None) -> LoadedJudge:
-    """A judge by its name in `judges`, `scorers` or `raters`; the first of `judges` without one.
+def load_judge(
+    name: str | None = None, *, prompt: str | None = None, params: str | os.PathLike[str] | None = None
+) -> LoadedJudge:
+    """A judge by its name in `judges`, `scorers` or `raters`, or by the folder or hub id of its model; the first of
+    `judges` without one. prompt: what a model without an entry is asked, such as reason_first, or viescore_10 for
+    scores of single edits; without it a judge that was merged here is asked its own question, others the general one.
 
     Raises ParamsError if there is none of this name, its settings are wrong or its model is not there.
 
@@ -163,7 +170,28 @@ def load_judge(name: str | None = None, *, params: str | os.PathLike[str] | None
     >>> found.winner, again.winner
     ('Image A', 'Image B')"""
     values = _settings(params)
-    return LoadedJudge(values, name or next(iter(settings.leaf(values, "judges"))))
+    wanted = name or next(iter(settings.leaf(values, "judges")))
+    named = any(wanted in (values.get(section) or {}) for section in asking.SECTIONS)
+    if named or not (Path(wanted).is_dir() or hub.is_id(wanted)):
+        return LoadedJudge(values, wanted)
+    section, entry = _entry_of(wanted, prompt)
+    return LoadedJudge(values | {section: {"model": entry}}, "model")
+
+
+def _entry_of(model: str, prompt: str | None) -> tuple[str, Mapping[str, Any]]:
+    """The section and the entry of a model that has none: its folder (of a scorer, a LoRA adapter or a chat model), or
+    its hub id. FileError: an adapter that names no base."""
+    folder = Path(model)
+    if (folder / "scorer.json").is_file():
+        return "scorers", {"kind": "checkpoint", "model": model}
+    entry: dict[str, Any] = {"backend": "transformers", "model": model, "rule": "probability"}
+    if (folder / "adapter_config.json").is_file():
+        base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+        if not base:
+            raise FileError(f"{folder}/adapter_config.json names no base_model_name_or_path")
+        entry |= {"model": base, "adapter": model}
+    merged_here = (folder / "merge.json").is_file()
+    return "judges", entry | {"prompt": prompt or (TRAINED if merged_here else GENERAL)}
 
 
 def open_scorer(name: str, section: str, params: str | os.PathLike[str] | None = None) -> Judge:
@@ -187,9 +215,9 @@ def compare(
 ) -> Comparison:
     """Which of two edits of a source is better: by default, which kept better what had to stay.
 
-    instruction: what was asked for. judge: its name, see `load_judge`. task, boxes: what the judge `measures` needs,
-    and others ignore: a task with measures, such as color_alter, and where the edit is, (x0, y0, x1, y1) in pixels of
-    the source, x1 and y1 exclusive. An image that cannot be used gives no winner but a reason.
+    instruction: what was asked for. judge: its name or model, see `load_judge`. task, boxes: what the judge `measures`
+    needs, and others ignore: a task with measures, such as color_alter, and where the edit is, (x0, y0, x1, y1) in
+    pixels of the source, x1 and y1 exclusive. An image that cannot be used gives no winner but a reason.
 
     Raises UserError: a file that is missing, an unknown judge or task, a judge that cannot be asked.
 
@@ -209,7 +237,8 @@ def score(
     task: str = "",
     params: str | os.PathLike[str] | None = None,
 ) -> ScoredEdit:
-    """How good one edit is, by an entry of `scorers` or `raters`. task: raters have a rubric for each.
+    """How good one edit is, by an entry of `scorers` or `raters`, or by the folder or hub id of a scorer or of a chat
+    model, which is asked with VIEScore's prompts (0 to 10). task: raters have a rubric for each.
 
     An image that cannot be used gives no score but a reason. Raises UserError: a file that is missing, an unknown
     scorer, a model that is not there, a judge that only compares.
@@ -217,7 +246,7 @@ def score(
     >>> found = score(photo, near, "Make it red", scorer="dino_i")
     >>> -1 <= found.overall <= 1, found.reason
     (True, None)"""
-    with load_judge(scorer, params=params) as loaded:
+    with load_judge(scorer, prompt="viescore_10", params=params) as loaded:
         return loaded.score(source, edited, instruction, task=task)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from cyclopts import Parameter
 
 from editjudge import api
 from editjudge.cli.printing import Box, Params, complain, table
@@ -57,7 +58,8 @@ def compare(
         a: The first edit.
         b: The second edit.
         instruction: What was asked for.
-        judge: Names of judges in the settings; the first one if none is given. The judge `measures` needs no model.
+        judge: Names of judges in the settings, or folders or hub ids of models; the first one in the settings if none
+            is given. The judge `measures` needs no model.
         task: Print the measures of this task's recipe, such as color_alter; the judge `measures` needs it.
         measures: Print these measures, such as ssim, or with an area, unedit_area.ssim.
         box: Where the edit is: X0 Y0 X1 Y1 in pixels. May be given several times.
@@ -105,7 +107,7 @@ def _better(name: str, a: float | None, b: float | None) -> str:
 
 def score(
     *,
-    scorer: str,
+    scorer: Annotated[str, Parameter(name=("--scorer", "--judge"))],
     source: Path,
     edit: Path,
     instruction: str,
@@ -119,7 +121,8 @@ def score(
     score lower.
 
     Args:
-        scorer: A name in `scorers` or `raters` of the settings; dino_i needs no model.
+        scorer: A name in `scorers` or `raters` of the settings (dino_i needs no model), or the folder or hub id of a
+            scorer, or of a chat model, which is asked with VIEScore's prompts.
         source: The image before the edit: PNG, JPEG or WebP.
         edit: The edited image.
         instruction: What was asked for.
