@@ -25,7 +25,7 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, section
 from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import Context, Edit, Judge, Question, Unscored, mirrored
 from editjudge.judges.styles import GENERAL, TRAINED
 from editjudge.measures.annotation import batch, slot_settings
@@ -121,7 +121,7 @@ class LoadedJudge:
     def __init__(self, values: Mapping[str, Any], name: str) -> None:
         self.name = name
         self._measures = slot_setting_of(values)
-        self._judge = asking.find_judge(values, name).__enter__()
+        self._judge = opening.find_judge(values, name).__enter__()
 
     def __enter__(self) -> Self:
         return self
@@ -171,7 +171,7 @@ def load_judge(
     ('Image A', 'Image B')"""
     values = _settings(params)
     wanted = name or next(iter(settings.leaf(values, "judges")))
-    named = any(wanted in (values.get(section) or {}) for section in asking.SECTIONS)
+    named = any(wanted in (values.get(section) or {}) for section in opening.SECTIONS)
     if named or not (Path(wanted).is_dir() or hub.is_id(wanted)):
         return LoadedJudge(values, wanted)
     section, entry = _entry_of(wanted, prompt)
@@ -199,7 +199,7 @@ def open_scorer(name: str, section: str, params: str | os.PathLike[str] | None =
     entries = _settings(params).get(section) or {}
     if name not in entries:
         raise settings.ParamsError(f"{section} has no {name!r}; {known(name, list(entries))}")
-    return asking.open_judge(f"{section}.{name}", entries[name])
+    return opening.open_judge(f"{section}.{name}", entries[name])
 
 
 def compare(

@@ -11,7 +11,7 @@ from typing import Any
 from fake_server import running
 from pictures import picture
 
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.models.endpoint.spending import Account
 
@@ -52,7 +52,7 @@ def setting(url: str, **changes: Any) -> dict[str, Any]:
 
 def ask(how: dict[str, Any], asked: list[Question], file: Path) -> tuple[list[BothOrders], Account]:
     """Asks with the store in `file`."""
-    with asking.open_judge("judges.gpt", how, file) as judge:
+    with opening.open_judge("judges.gpt", how, file) as judge:
         return judge.compare(asked), judge.account
 
 

@@ -15,7 +15,7 @@ from killing import wait_until
 
 from editjudge.core import images, params, prompts
 from editjudge.engine.workers import cores
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.measures_judge import compare
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, mirrored
 from editjudge.judges.rubrics import SCALES, pointwise
@@ -62,7 +62,7 @@ def setting(model: Path) -> dict:
 
 def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Question, tmp_path: Path) -> None:
     rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
-    with asking.open_judge("judges.m", rule, tmp_path / "c") as judge:
+    with opening.open_judge("judges.m", rule, tmp_path / "c") as judge:
         [answer, without] = judge.compare([question, replace(question, key="bare", context=None)])
         assert judge.store.counts() == {"computed": 2, "reused": 0}, "each image once, whatever the order"
     assert (answer.forward.winner, answer.backward.winner, answer.combined.winner) == ("Image A", "Image B", "Image A")
@@ -83,7 +83,7 @@ def test_a_judge_by_measures_without_memory_is_unfinished(
         return found
 
     monkeypatch.setattr(batch, "measure_all", scarce)
-    with asking.open_judge("judges.m", rule, tmp_path / "c") as judge:
+    with opening.open_judge("judges.m", rule, tmp_path / "c") as judge:
         judge.compare([question, other])
     gap = judge.account.gap("judges.m")
     assert (gap.kinds, gap.total) == ({"memory": 2}, 4), "both orders of one question of two"
@@ -147,7 +147,7 @@ def test_processes_with_a_model_have_the_gpus_in_turn(
     """Two, of which torch has none here: each process says which one it was to load the model on."""
     monkeypatch.setattr(models, "_gpus", two_gpus)
     given = setting(base_dir) | {"workers": 0}
-    with asking.open_judge("judges.j", given, tmp_path / "c") as judge:
+    with opening.open_judge("judges.j", given, tmp_path / "c") as judge:
         found = [judge.model._pool.submit(home, tmp_path) for _ in range(2)]
         assert sorted(each.result(60) for each in found) == ["cuda:0", "cuda:1"]
 
@@ -270,7 +270,7 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     monkeypatch.setattr(models, "on_devices", lambda *_: nullcontext(here))
     counts = []
     for dimension in ("visual_quality", "instruction_following", "visual_quality"):
-        with asking.open_judge("judges.j", how, tmp_path / "c") as judge:
+        with opening.open_judge("judges.j", how, tmp_path / "c") as judge:
             judge.compare([question], dimension)
         counts.append((judge.account.asked, judge.account.reused))
     assert counts == [(2, 0), (2, 0), (0, 2)]
@@ -281,10 +281,10 @@ def test_an_answer_about_one_dimension_is_none_about_another(
 
 def test_missing_models_and_judges_are_named(tmp_path: Path) -> None:
     with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no folder"):
-        asking.open_judges({"j": setting(tmp_path / "none")})
+        opening.open_judges({"j": setting(tmp_path / "none")})
     for judges in ({}, None, "pvc_judge"):
         with pytest.raises(params.ParamsError, match="no judge to ask"):
-            asking.open_judges(judges)  # type: ignore[arg-type]
+            opening.open_judges(judges)  # type: ignore[arg-type]
 
 
 def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:

@@ -8,7 +8,8 @@ import pytest
 from chat_client import chat_server, picture
 
 from editjudge.core.params import ParamsError
-from editjudge.judges.asking import Rater, open_judge
+from editjudge.judges.asking import Rater
+from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Score, Unscored
 from editjudge.judges.rubrics import Rating, load
 from editjudge.judges.settings import read_rater

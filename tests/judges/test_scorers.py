@@ -14,7 +14,8 @@ from torch import nn
 
 from editjudge.core import images, params
 from editjudge.core.params import ParamsError
-from editjudge.judges.asking import check_scorer, identity, open_judge, open_scorer
+from editjudge.judges.asking import check_scorer, identity, open_scorer
+from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Score, Unscored
 from editjudge.judges.scorers import features
 from editjudge.judges.scorers.checkpoint import CheckpointScorer

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from editjudge.core import images, params, records
 from editjudge.editors import settings
 from editjudge.engine import resume
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
 from editjudge.labels import verdicts
 from editjudge.measures.annotation.recipe import Judging, Recipe, load_recipe
@@ -77,7 +77,7 @@ def annotated(
 ) -> tuple[list[dict[str, Any]], dict[str, Account]]:
     """The verdicts on the pairs of so many prompts."""
     prompt = {"prompt": recipe(**how).judge.prompt}
-    opened = {n: asking.open_judge(f"{verdicts.SECTION}.{n}", prompt | given, file) for n, given in judges.items()}
+    opened = {n: opening.open_judge(f"{verdicts.SECTION}.{n}", prompt | given, file) for n, given in judges.items()}
     shown = candidates(count) if edits is None else list(edits)
     rows = verdicts.annotate_pairs(prompts(count), shown, recipe(**how), opened)
     return rows, {name: judge.account for name, judge in opened.items()}
@@ -280,7 +280,7 @@ def test_the_recipes_dimension_is_asked_and_its_prompt_where_a_judge_has_none_of
         annotated({"j": own}, 1, tmp_path / "c", most=1, prompt="reason_first")
         assert "the decision first" in server.log(forget=True)["bodies"][0]
         how = replace(recipe(), judge=Judging("decision", "visual_quality", 1))
-        judge = asking.open_judge("pairwise.judges.j", endpoint(server.url), tmp_path / "c")
+        judge = opening.open_judge("pairwise.judges.j", endpoint(server.url), tmp_path / "c")
         [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, {"j": judge})
         assert "The respect is visual quality" in server.log()["bodies"][0]
     assert row["dimension"] == "visual_quality"

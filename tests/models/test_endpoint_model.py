@@ -19,7 +19,7 @@ from chat_client import ask, chat_server, kept, picture, questions, setting, set
 from fake_server import Server
 
 from editjudge.core.params import ParamsError
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
@@ -376,10 +376,10 @@ def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
 )
 def test_settings_are_checked_before_anything_is_asked(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
-        asking.open_judges({"gpt": setting("http://127.0.0.1:9/v1", **changes)})
+        opening.open_judges({"gpt": setting("http://127.0.0.1:9/v1", **changes)})
     for given in (None, "endpoint", ["endpoint"]):
         with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
-            asking.open_judges({"gpt": given})
+            opening.open_judges({"gpt": given})
 
 
 def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import images, records
 from editjudge.core.main import stage
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.judges.styles import told
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -328,7 +328,7 @@ def test_a_judge_is_asked_about_what_the_benchmark_measures(tmp_path: Path, monk
     shown = {"instruction": "q0", "source": asked.source, "a": asked.a, "b": asked.b}
     items = [item(name, dimension=name, **shown) for name in names]
     with chat_server(bodies=True) as server:
-        found, _ = judge_benchmark.ask_judges(asking.open_judges({"gpt": setting(server.url)}), items)
+        found, _ = judge_benchmark.ask_judges(opening.open_judges({"gpt": setting(server.url)}), items)
         bodies = server.log()["bodies"]
     assert len(bodies) == 2 * len({*names.values()}), "the same question once"
     for words in {*names.values()}:

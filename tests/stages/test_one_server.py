@@ -15,7 +15,7 @@ from training_pairs import setting
 
 from editjudge.core import params
 from editjudge.engine import resume
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.endpoint.spending import Account
 from editjudge.stages import compare_models
@@ -59,7 +59,7 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(
     monkeypatch.setattr(compare_models, "ask", lambda *a, **named: rounds.append(1) or plain(*a, **named))
 
     def arena() -> tuple[list, Account]:
-        judges = asking.open_judges(values["judges"])
+        judges = opening.open_judges(values["judges"])
         matches = compare_models.ask_judges(values, PLAN, pairs, gallery, judges, {"j": DIMENSIONS})
         return matches, judges["j"].account
 
@@ -74,7 +74,7 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(
     here = how | {"backend": "transformers"}
     here.pop("reply_tries")
     values["judges"] = {"here": here}
-    judges = asking.open_judges(values["judges"])
+    judges = opening.open_judges(values["judges"])
     compare_models.ask_judges(values, PLAN, pairs, gallery, judges, {"here": DIMENSIONS})
     assert judges["here"].account.asked == 16
     assert said("here") == said("j"), "the adapter answers over HTTP as in this process"

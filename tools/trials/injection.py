@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from editjudge.benchmarks.preferences import forms
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import Question
 
 JUDGE = {"backend": "transformers", "model": "models/judge", "dtype": "float32", "batch_size": 32}
@@ -26,7 +26,7 @@ ATTACKS = {
 
 
 def winners(questions: list[Question], folder: Path) -> list[str | None]:
-    with asking.open_judge("judge", JUDGE, folder / "judge.sqlite") as judge:
+    with opening.open_judge("judge", JUDGE, folder / "judge.sqlite") as judge:
         found = judge.compare(questions)
     return [answer.forward.winner for answer in found]
 

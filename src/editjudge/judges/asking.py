@@ -1,7 +1,4 @@
-"""Opening judges: whatever params.yaml describes under `judges`, `scorers` or `raters` becomes a `protocol.Judge`.
-
-with open_judge("judges.pvc_judge", values["judges"]["pvc_judge"]) as judge:
-    [answer] = judge.compare([Question("k", "Make the car red", source, a, b)])"""
+"""Judges that ask models: chat models, raters and scorers. `judges.opening` opens them by their names."""
 
 import functools
 import time
@@ -17,7 +14,6 @@ from editjudge.core.settings import known, read
 from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
 from editjudge.judges import protocol, rubrics
-from editjudge.judges.measures_judge import MeasuresJudge
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Rating, Score, Unscored
 from editjudge.judges.scorers import features
 from editjudge.judges.settings import (
@@ -28,53 +24,16 @@ from editjudge.judges.settings import (
     ScorerEntry,
     ScorerSetting,
     read_rater,
-    read_setting,
 )
 from editjudge.judges.styles import style
 from editjudge.models.chat import models
 from editjudge.models.endpoint.spending import Account
 from editjudge.vision.folders import OUT_OF_MEMORY
 
-SECTIONS = ("judges", "scorers", "raters")
 VIESCORE = ("semantics", "quality")  # what suites call VIEScore's two aspects, 0..10
 CHUNK = 128  # edits of a scorer between writes to the store
 CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
-
-
-def open_judge(where: str, given: Any, store: Path | None = None) -> Judge:
-    """The judge, scorer or rater that stands at `where` (such as scorers.clip_d), after its settings, keys and folders
-    were checked; nothing is loaded yet. store: the file of its kept answers; None: one in work/judge.
-
-    Raises ParamsError."""
-    section, _, name = where.rpartition(".")
-    if section == "raters":
-        return Rater(where, given, store)
-    if section == "scorers":
-        return ScorerJudge(where, ScorerSetting(rule="agreement", scorer=name), store, given)
-    setting = read_setting(where, given)
-    if isinstance(setting, ChatJudgeSetting):
-        return ChatJudge(where, setting, store)
-    if isinstance(setting, ScorerSetting):
-        return ScorerJudge(where, setting, store)
-    return MeasuresJudge(where, setting, store)
-
-
-def open_judges(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Judge]:
-    """Each judge of the section `where`, checked before any of them is asked. ParamsError: one is wrong, or none."""
-    if not (isinstance(judges, Mapping) and judges):
-        why = f"`{where}` has none, or the arena takes none of them"
-        raise params.ParamsError(f"params.yaml: there is no judge to ask: {why}")
-    return {name: open_judge(f"{where}.{name}", given) for name, given in judges.items()}
-
-
-def find_judge(values: Mapping[str, Any], name: str) -> Judge:
-    """The judge, scorer or rater of this name in params.yaml, opened. ParamsError: there is none."""
-    for section in SECTIONS:
-        if name in (entries := values.get(section) or {}):
-            return open_judge(f"{section}.{name}", entries[name])
-    names = [each for section in SECTIONS for each in values.get(section) or {}]
-    raise params.ParamsError(f"params.yaml: no judge, scorer or rater {name!r}; {known(name, names)}")
 
 
 class ChatJudge(Judge):

@@ -180,7 +180,7 @@ class Scorer(Protocol):
 
 
 class Judge(ABC):
-    """An entry of `judges`, `scorers` or `raters`, opened by `judges.asking.open_judge`.
+    """An entry of `judges`, `scorers` or `raters`, opened by `judges.opening.open_judge`.
 
     It keeps its answers in a store of its own in work/, so that none is asked for twice. Use it as a context manager:
     models and servers start with the first question that has no kept answer, and end with the block. where: its place

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from editjudge.core import params, records
 from editjudge.engine import resume
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import DECIMALS, BothOrders, Judge, Question, Verdict, majority
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.models.endpoint.spending import Account, cost_rows
@@ -71,7 +71,7 @@ def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict
         if isinstance(given, Mapping) and given.get("backend") == "measures":
             why = f"measures cannot judge {recipe.task}, which has no areas"
             raise params.ParamsError(f"{SECTION}.{name}.backend: {why}")
-    return asking.open_judges(asked, SECTION)
+    return opening.open_judges(asked, SECTION)
 
 
 def annotate_pairs(prompts: Rows, candidates: Rows, recipe: Recipe, judges: Mapping[str, Judge]) -> Rows:

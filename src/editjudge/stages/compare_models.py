@@ -21,7 +21,7 @@ from editjudge.core.masks import of_rows
 from editjudge.core.settings import section
 from editjudge.core.winner import SIGNS
 from editjudge.engine import unfinished
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
 from editjudge.judges.settings import read_setting
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
@@ -192,7 +192,7 @@ def run() -> None:
     judges = params.leaf(values, "judges")
     plan = section(values, "compare_models", ArenaPlan)
     dimensions = asked_about(judges, read_panel(params.leaf(values, "arena"), judges))
-    opened = asking.open_judges({judge: judges[judge] for judge in dimensions})
+    opened = opening.open_judges({judge: judges[judge] for judge in dimensions})
     accounts = {judge: each.account for judge, each in opened.items()}
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
     models = [*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)]

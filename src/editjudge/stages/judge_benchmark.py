@@ -16,7 +16,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.settings import known, section
 from editjudge.engine import unfinished
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -122,7 +122,7 @@ def run(name: str) -> None:
     setting = params.leaf(values, f"benchmarks.{name}")
     judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
     models, recipes = section(values, "measures", SlotSetting), load_recipes(params.leaf(values, "tasks"))
-    opened = asking.open_judges(judges)
+    opened = opening.open_judges(judges)
     accounts = {judge: each.account for judge, each in opened.items()}
     items = forms.load(name, setting)
     if all(item.failed is not None for item in items):

@@ -23,7 +23,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.winner import OTHER_SIDE
-from editjudge.judges import asking
+from editjudge.judges import opening
 from editjudge.judges.protocol import Question
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.statistics import clustered
@@ -66,7 +66,7 @@ def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[li
     """Whether the judge is right on each pair of the benchmark, and the photo of each."""
     items = [item for item in forms.load("probe", params.leaf(values, "benchmarks.probe")) if item.failed is None]
     how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model)}
-    with asking.open_judge(f"judges.{JUDGE}", how, folder / "answers.sqlite") as judge:
+    with opening.open_judge(f"judges.{JUDGE}", how, folder / "answers.sqlite") as judge:
         answers = judge.compare([Question(i.key, i.instruction, i.source, i.a, i.b) for i in items])
     pairs = zip(items, answers, strict=True)
     return [answer.combined.winner == item.verdict for item, answer in pairs], [str(item.cluster) for item in items]
