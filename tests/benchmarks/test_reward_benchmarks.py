@@ -410,7 +410,7 @@ def test_missing_files_columns_and_hubs_are_one_clear_error(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("setting", "error"),
     [
-        ({"form": "oracle", "path": "a"}, r"bench\.form is .oracle.; .*known: aurora, editreward"),
+        ({"form": "oracle", "path": "a"}, r"bench\.form must be aurora, editreward, .* or vcreward, not .oracle."),
         ({"form": "vcreward", "path": "a", "colour": "red"}, r"bench\.colour is unknown; known: path, hub"),
         (None, r"benchmarks\.bench must have fields of its own, not None"),
         ({"form": "vcreward", "path": "a", "files": "/x/*.jsonl"}, r"bench\.files must be a glob inside the folder"),

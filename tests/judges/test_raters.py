@@ -8,11 +8,12 @@ import pytest
 from chat_client import chat_server, picture
 
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.judges.asking import Rater
 from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Score, Unscored
 from editjudge.judges.rubrics import Rating, load
-from editjudge.judges.settings import read_rater
+from editjudge.judges.settings import RaterSetting
 
 GOOD = {"adherence": 2, "quality": 5, "preservation": 3}
 SOURCE, EDITED = picture(1), picture(2)
@@ -133,10 +134,10 @@ def test_a_rater_compares_by_its_overall_scores(tmp_path: Path) -> None:
         ({"prompt": "pvc"}, "raters.r.prompt belongs to judges that compare"),
         ({"runs": 0}, "raters.r.runs must be at least 1"),
         ({"runs": 2}, "raters.r.temperature must be above 0"),
-        ({"backend": "measures"}, "raters.r"),
+        ({"backend": "measures"}, "raters.r.backend is 'measures'; known: transformers, endpoint, served"),
         ({"modle": "m"}, "raters.r.modle is unknown; did you mean model"),
     ],
 )
 def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words.replace("[", r"\[")):
-        read_rater("raters.r", how("http://127.0.0.1:1/v1") | changes)
+        read("raters.r", RaterSetting, how("http://127.0.0.1:1/v1") | changes)

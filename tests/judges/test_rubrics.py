@@ -15,9 +15,10 @@ from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.judges.protocol import Edit, Score, Unscored, winner_of
 from editjudge.judges.rubrics import DIMENSIONS, REASON, load, pointwise
-from editjudge.judges.settings import read_setting
+from editjudge.judges.settings import JudgeSetting
 from editjudge.models.chat.forms import RawReply
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
@@ -333,7 +334,7 @@ def test_the_higher_score_wins(a, b, margin, winner):
 def test_a_margin_outside_the_scale(field, margin):
     given = {"backend": "endpoint", "model": "m", "base_url": "http://h/v1", "rule": "agreement", field: margin}
     with pytest.raises(ParamsError, match=f"judges.j.{field} must be"):
-        read_setting("judges.j", given)
+        read("judges.j", JudgeSetting, given)
 
 
 def test_a_missing_score_gives_no_winner():

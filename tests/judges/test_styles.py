@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
+from editjudge.core.settings import read
 from editjudge.core.winner import WINNERS
 from editjudge.judges.prompt import completion, messages
-from editjudge.judges.settings import read_setting
+from editjudge.judges.settings import JudgeSetting
 from editjudge.judges.styles import style
 
 REASONED = ["reason_first", "reason_last"]
@@ -75,12 +76,12 @@ def test_a_general_model_is_never_asked_the_trained_judges_question_by_default()
     local = {"dtype": "float32", "batch_size": 1, "rule": "agreement"}
     for backend in ("served", "transformers"):
         prompts_of = {
-            model: read_setting("judges.j", {"backend": backend, "model": model, **local}).prompt
+            model: read("judges.j", JudgeSetting, {"backend": backend, "model": model, **local}).prompt
             for model in ("Qwen/Qwen3-VL-8B-Instruct@main", "models/judge", "models/tiny_base")
         }
         assert list(prompts_of.values()) == ["decision", "pvc", "pvc"]
         own = {"backend": backend, "model": "me/my-judge", "prompt": "pvc", **local}
-        assert read_setting("judges.j", own).prompt == "pvc"
+        assert read("judges.j", JudgeSetting, own).prompt == "pvc"
 
 
 @pytest.mark.parametrize("bad", [("votes", "visual_quality"), ("decision", "beauty")])

@@ -19,7 +19,7 @@ from scipy import stats
 
 from editjudge.cli.settings import apply
 from editjudge.core import images, params, records
-from editjudge.core.settings import section
+from editjudge.core.settings import read, section
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings as judge_settings
 from editjudge.labels import thresholds, tiers
@@ -323,7 +323,7 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
     for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, setting_of in judges.items():
             kinds = {"measures": judge_settings.MeasuresSetting, "editreward": judge_settings.ScorerSetting}
-            setting = judge_settings.read_setting(f"{where}.{name}", setting_of)
+            setting = read(f"{where}.{name}", judge_settings.JudgeSetting, setting_of)
             assert type(getattr(setting, "model", setting)) is kinds.get(name, ServedSetting)
 
 

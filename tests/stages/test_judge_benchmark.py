@@ -13,9 +13,10 @@ import yaml
 from chat_client import chat_server, questions, setting
 
 from editjudge.benchmarks import report
-from editjudge.benchmarks.preferences.item import Item
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core import images, records
 from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.judges import opening
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.judges.styles import told
@@ -313,7 +314,7 @@ def test_a_scorer_is_correlated_by_its_scores() -> None:
 
 
 def test_a_benchmark_may_choose_its_judges() -> None:
-    setting = judge_benchmark.forms.read_setting("benchmarks.b", {"form": "genai", "path": "x", "judges": ["two"]})
+    setting = read("benchmarks.b", BenchmarkSetting, {"form": "genai", "path": "x", "judges": ["two"]})
     assert list(judge_benchmark.chosen("b", setting, {"one": {}, "two": {}})) == ["two"]
     with pytest.raises(judge_benchmark.params.ParamsError, match=r"benchmarks\.b\.judges has 'two'"):
         judge_benchmark.chosen("b", setting, {"one": {}})

@@ -12,12 +12,13 @@ import torch
 from trl import SFTTrainer
 
 from editjudge.core.errors import UserError
+from editjudge.core.settings import read
 from editjudge.judges.protocol import Rating
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.stages import train_scorer
 from editjudge.training import rater, trainer
 from editjudge.training.samples import Sample
-from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
+from editjudge.training.settings import SingleEdits, TrainRaterSetting, TrainScorerSetting
 
 Train = Callable[..., trainer.Trained]
 Samples = list[Sample]
@@ -68,9 +69,9 @@ def test_nothing_to_learn_from_and_settings_that_do_not_fit(
     with pytest.raises(UserError, match="no row that a rater could learn from"):
         train(lessons.rater(), [replace(sample, part="test") for sample in rated], tmp_path / "x")
     with pytest.raises(UserError, match=r"train_scorer.x.head is unknown"):
-        read_training("train_scorer.x", lessons.RATER | {"head": "gaussian"})
-    assert isinstance(read_training("train_scorer.x", lessons.SCORER), TrainScorerSetting)
-    assert isinstance(read_training("train_scorer.x", lessons.RATER), TrainRaterSetting)
+        read("train_scorer.x", SingleEdits, lessons.RATER | {"head": "gaussian"})
+    assert isinstance(read("train_scorer.x", SingleEdits, lessons.SCORER), TrainScorerSetting)
+    assert isinstance(read("train_scorer.x", SingleEdits, lessons.RATER), TrainRaterSetting)
     ten = replace(rater.rubric_of("brief", "remove"), most=10)
     monkeypatch.setattr(rater, "rubric_of", lambda *_: ten)
     with pytest.raises(UserError, match=r"distance_weight: 10 is no token of the base: set it to 0\.0"):

@@ -8,7 +8,7 @@ from editjudge.core import params as settings
 from editjudge.core.errors import UserError
 from editjudge.core.settings import read, section
 from editjudge.judges.asking import open_scorer
-from editjudge.judges.settings import ChatJudgeSetting, read_setting
+from editjudge.judges.settings import ChatJudgeSetting, JudgeSetting
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
@@ -70,7 +70,7 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     how = section(values, "serve", launch.Serving)
     if judge is None:
         return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
-    setting = read_setting(f"judges.{judge}", settings.leaf(values, f"judges.{judge}"))
+    setting = section(values, f"judges.{judge}", JudgeSetting)
     own = setting.model if isinstance(setting, ChatJudgeSetting) else None
     if not isinstance(own, LocalSetting):
         backend = values["judges"][judge]["backend"]

@@ -2,9 +2,10 @@
 
 A class of settings is frozen and forbids unknown fields (`@dataclass(frozen=True, config=FORBID)`); what holds between
 two fields it checks in `__post_init__`, raising Wrong. Classes of which one is chosen by a field are a discriminated
-union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`."""
+union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`. Where another rule
+chooses, a class's tag is its name. Where an entry has a model, the fields of both stand side by side in the file; its
+class has a field `model` and the validator `side_by_side`."""
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -12,6 +13,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, overload
 
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from typing_extensions import is_typeddict
 
 from editjudge.core.params import ParamsError, known, leaf
 
@@ -55,6 +58,19 @@ Amount: TypeAlias = Annotated[Real, Field(ge=0)]
 Share: TypeAlias = Annotated[Real, Field(ge=0, le=1)]
 
 
+MODEL = "model"  # the field whose own fields stand beside its owner's
+
+
+def side_by_side(owner: Any, given: Any) -> Any:
+    """The values of a class with a field `model`, from those in the file, where the fields of both stand side by side.
+
+    For a validator of mode `before`; both may have `backend`."""
+    if not isinstance(given, Mapping):
+        return given
+    own = {name: value for name, value in given.items() if name in _fields(owner) and name != MODEL}
+    return own | {MODEL: {name: value for name, value in given.items() if name not in own or name == "backend"}}
+
+
 class Wrong(ValueError):
     """A field that does not fit the others. field: its name, dotted where it is further down."""
 
@@ -74,7 +90,7 @@ def read(where: str, kind: Any, given: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
-        raise ParamsError(*(line for each in error.errors() for line in _lines(where, kind, each))) from None
+        raise ParamsError(*(_line(where, kind, each) for each in error.errors())) from None
 
 
 @overload
@@ -86,39 +102,23 @@ def section(values: Mapping[str, Any], key: str, kind: Any) -> Any:
     return read(key, kind, leaf(values, key))
 
 
-def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> Any:
-    """The section `where` as the class that its `field` names; a class need not have this field itself.
+def read_what_is_right(kind: type[T], given: Mapping[str, Any]) -> tuple[T, list[str]]:
+    """A tree of sections (a TypedDict) without those that are wrong, and of sections of entries without those entries.
 
-    Raises ParamsError as `read`."""
-    if not isinstance(given, Mapping):
-        raise ParamsError(f"{where} must have fields, `{field}` among them, not {given!r}")
-    name = given.get(field)
-    if not isinstance(name, str) or name not in kinds:
-        raise ParamsError(f"{where}.{field} is {name!r}; {known(name, kinds)}")
-    own = field in _fields(kinds[name])
-    return read(where, kinds[name], {key: value for key, value in given.items() if own or key != field})
-
-
-def read_what_is_right(where: str, kind: Any, given: Any, lines: list[str]) -> Any:
-    """The section as `read`; of a mapping the entries that are right, of anything else None where it is wrong.
-
-    `lines` gets what is wrong."""
-    if get_origin(kind) is Annotated:
-        marks = [mark for mark in get_args(kind)[1:] if isinstance(mark, BeforeValidator)]
-        given = functools.reduce(lambda value, mark: mark.func(value), marks, given)  # type: ignore[call-arg]
-    [member, *others] = _members(kind)
-    if get_origin(member) in (dict, Mapping) and isinstance(given, Mapping) and not others:
-        names, inside = get_args(member)
-        found = {
-            name: read_what_is_right(f"{where}.{name}", inside, each, lines)
-            for name, each in read(where, dict[names, Any], given).items()  # type: ignore[valid-type]
-        }
-        return {name: each for name, each in found.items() if each is not None}
-    try:
-        return read(where, kind, given)
-    except ParamsError as error:
-        lines += error.lines
-        return None
+    And a line for each mistake."""
+    lines = list[str]()
+    while True:
+        try:
+            return TypeAdapter(kind).validate_python(given), lines
+        except ValidationError as error:
+            for each in error.errors():
+                lines.append(_line("", kind, each))
+                name, entry = (*each["loc"], None)[:2]
+                section = given.get(str(name))
+                of_entries = name in _fields(kind) and get_origin(_members(_fields(kind)[str(name)].annotation)[0])
+                given = {key: value for key, value in given.items() if key != name}
+                if of_entries in (dict, Mapping) and isinstance(section, Mapping) and entry is not None:
+                    given |= {str(name): {key: value for key, value in section.items() if str(key) != str(entry)}}
 
 
 def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "model"], str]]:
@@ -134,28 +134,27 @@ def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "mode
                 if isinstance(mark, Names):
                     yield key, mark.what, value
             # In the file the fields of a judge's model stand beside the judge's own.
-            yield from named(where if name == "model" else key, value)
+            yield from named(where if name == MODEL else key, value)
 
 
-def _lines(where: str, kind: Any, error: Any) -> tuple[str, ...]:
+def _line(where: str, kind: Any, error: Any) -> str:
     """What one error of pydantic says, behind the dotted name of its key."""
     keys, owners, kinds = _keys(kind, error["loc"])
-    key, limits = ".".join(map(str, (where, *keys))), error.get("ctx", {})
+    key, limits = ".".join(map(str, (where, *keys) if where else keys)), error.get("ctx", {})
     cause = limits.get("error")
-    if isinstance(cause, ParamsError):
-        return tuple(f"{key}{line}" for line in cause.lines)
     if isinstance(cause, Wrong):
-        return (f"{key}.{cause.field} {cause}",)
+        return f"{key}.{cause.field} {cause}"
     if cause is not None:
-        return (f"{key} {cause}",)
-    if error["type"] in ("unexpected_keyword_argument", "invalid_key"):
-        return (f"{key} is unknown; {known(keys[-1], list(_fields(owners[0])))}",)
+        return f"{key} {cause}"
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+        names = dict.fromkeys(name for each in owners for name in _fields(each))
+        return f"{key} is unknown; {known(keys[-1], names)}"
     if error["type"] == "missing":
-        return (f"{key} is missing",)
+        return f"{key} is missing"
     if error["type"].startswith("union_tag"):  # a mapping whose field chooses none of the kinds
         field, given = limits["discriminator"].strip("'"), error["input"]
-        names = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
-        return (f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), names)}",)
+        chosen_by = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
+        return f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), chosen_by)}"
     must = re.sub(r"^\w+ should", "must", str(error["msg"]))
     if error["type"] in MAPPINGS:
         must = "must have fields of its own"
@@ -165,25 +164,32 @@ def _lines(where: str, kind: Any, error: Any) -> tuple[str, ...]:
         must = f"must be {limits['expected']}".replace("'", "")
     elif bound := next((f"{words} {limits[name]:g}" for name, words in BOUNDS.items() if name in limits), None):
         must = f"must be {bound}"
-    return (f"{key} {must}, not {error['input']!r:.200}",)
+    return f"{key} {must}, not {error['input']!r:.200}"
 
 
 def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], list[Any], list[Any]]:
     """The keys of a place, the types that have the last one, and the types that it may have.
 
-    Where a field chooses among classes, pydantic puts its value between the keys."""
-    keys, owners, kinds = list[str | int](), list[Any](), _members(kind)
+    Where a class is chosen, pydantic puts the value that chooses it between the keys; `side_by_side` puts `model`."""
+    keys, owners, beside, kinds = list[str | int](), list[Any](), list[Any](), _members(kind)
     for part in (part for part in place if part != "[key]"):
         if len(kinds) > 1:
-            kinds = [
-                next(each for each in kinds if any(part in get_args(f.annotation) for f in _fields(each).values()))
-            ]
+            kinds = [next(each for each in kinds if part in _names(each))]
             continue
-        keys.append(part)
-        owners, field = kinds, _fields(kinds[0]).get(str(part))
-        inside = field.annotation if field else (get_args(kinds[0]) or (Any,))[-1]
-        kinds = _members(inside)
+        field = _fields(kinds[0]).get(str(part))
+        inside = _members(field.annotation if field else (get_args(kinds[0]) or (Any,))[-1])
+        owners, beside = [*beside, *kinds], kinds if part == MODEL and _fields(inside[0]) else []
+        keys += [] if beside else [part]
+        kinds = inside
     return keys, owners, kinds
+
+
+def _names(kind: Any) -> list[Any]:
+    """By what a class is chosen among others: its tag, or the value of a field."""
+    return [
+        getattr(kind, "__name__", ""),
+        *(name for field in _fields(kind).values() for name in get_args(field.annotation)),
+    ]
 
 
 def _members(kind: Any) -> list[Any]:
@@ -196,5 +202,7 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _fields(kind: Any) -> Mapping[str, Any]:
-    """The fields of a class of settings; of another type none."""
+    """The fields of a class of settings, or of a tree of sections; of another type none."""
+    if is_typeddict(kind):
+        return {name: FieldInfo(annotation=each) for name, each in kind.__annotations__.items()}
     return getattr(kind, "__pydantic_fields__", {})

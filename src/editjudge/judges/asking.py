@@ -23,7 +23,6 @@ from editjudge.judges.settings import (
     RaterSetting,
     ScorerEntry,
     ScorerSetting,
-    read_rater,
 )
 from editjudge.judges.styles import style
 from editjudge.models.chat import models
@@ -89,7 +88,7 @@ class Rater(ChatJudge):
     ParamsError."""
 
     def __init__(self, where: str, given: Any, store: Path | None = None) -> None:
-        self.own = read_rater(where, given)
+        self.own = read(where, RaterSetting, given)
         super().__init__(where, self.own, store)
 
     @property

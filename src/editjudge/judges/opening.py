@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import params
-from editjudge.core.settings import known
+from editjudge.core.settings import known, read
 from editjudge.judges.asking import ChatJudge, Rater, ScorerJudge
 from editjudge.judges.measures_judge import MeasuresJudge
 from editjudge.judges.protocol import Judge
-from editjudge.judges.settings import ChatJudgeSetting, ScorerSetting, read_setting
+from editjudge.judges.settings import ChatJudgeSetting, JudgeSetting, ScorerSetting
 
 SECTIONS = ("judges", "scorers", "raters")
 
@@ -29,7 +29,7 @@ def open_judge(where: str, given: Any, store: Path | None = None) -> Judge:
         return Rater(where, given, store)
     if section == "scorers":
         return ScorerJudge(where, ScorerSetting(rule="agreement", scorer=name), store, given)
-    setting = read_setting(where, given)
+    setting = read(where, JudgeSetting, given)
     if isinstance(setting, ChatJudgeSetting):
         return ChatJudge(where, setting, store)
     if isinstance(setting, ScorerSetting):

@@ -4,21 +4,21 @@ A judge or rater that asks a chat model *has* a model (models.chat.settings): in
 by side. docs/judges.md has a table of the fields."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import hub
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, known, read_kind
+from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, known, side_by_side
 from editjudge.judges.protocol import Rule
 from editjudge.judges.rubrics import SCALES, SETS
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
-from editjudge.models.chat.settings import BACKENDS, AnyModelSetting, read_with_model
+from editjudge.models.chat.settings import AnyModelSetting
 
 MOST_RUNS = 1000
 EMBEDDED = "embedded"
+OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  # fields that raters do not have
 
 
 def _one_of(names: list[str]) -> AfterValidator:
@@ -35,8 +35,8 @@ Rubrics: TypeAlias = Annotated[Text, _one_of([*SETS, *SCALES])]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class MeasuresSetting:
-    """A judge by measures. arena: whether the judge also ranks the editing models."""
+class ComparingSetting:
+    """What all judges have. arena: whether the judge also ranks the editing models."""
 
     arena: Flag = False
     rule: Rule
@@ -44,22 +44,41 @@ class MeasuresSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ScorerSetting(MeasuresSetting):
+class MeasuresSetting(ComparingSetting):
+    """A judge by measures."""
+
+    backend: Literal["measures"] = "measures"
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ScorerSetting(ComparingSetting):
     """A judge by a scorer of section `scorers`. dimension: the scorer's dimension that answers about a dimension the
     scorer does not have; without it, its overall score. score_margin: scores that differ by at most this are a Tie."""
 
+    backend: Literal["scorer"] = "scorer"
     scorer: Text
     dimension: Text | None = None
     score_margin: Amount = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ChatJudgeSetting(MeasuresSetting):
+class ChatJudgeSetting(ComparingSetting):
     """A judge that asks a chat model. prompt: of pairs, or of VIEScore, whose scores are a Tie up to score_margin."""
 
+    backend: Literal["endpoint", "served", "transformers"]
     model: AnyModelSetting
     prompt: Prompt = TRAINED
     score_margin: Annotated[Real, Field(ge=0, le=10)] = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        """A model of the hub or behind an endpoint was not trained here: its default prompt is for general models."""
+        if isinstance(given, Mapping):
+            model = given.get("model")
+            if given.get("backend") == "endpoint" or (isinstance(model, str) and hub.is_id(model)):
+                given = {"prompt": GENERAL, **given}
+        return side_by_side(cls, given)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -70,6 +89,16 @@ class RaterSetting:
     model: AnyModelSetting
     rubrics: Rubrics
     runs: Annotated[Positive, Field(le=MOST_RUNS)] = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if isinstance(given, Mapping):
+            if unknown := next((field for field in given if field in OF_PAIRS), None):
+                raise Wrong(unknown, "belongs to judges that compare: a rater has none")
+            runs = given.get("runs")  # a wrong one is named as `runs`
+            given = {**given, "passes": runs if isinstance(runs, int) and 1 <= runs <= MOST_RUNS else 1}
+        return side_by_side(cls, given)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -105,31 +134,4 @@ class FeatureSetting:
 
 
 ScorerEntry: TypeAlias = Annotated[CheckpointSetting | FeatureSetting, Field(discriminator="kind")]
-JudgeSetting: TypeAlias = MeasuresSetting | ScorerSetting | ChatJudgeSetting
-OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  # fields that raters do not have
-
-
-def read_setting(where: str, given: Any) -> JudgeSetting:
-    """The judge at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong.
-
-    A model of the hub or behind an endpoint was not trained here: its default prompt is the one for general models."""
-    if isinstance(given, Mapping) and given.get("backend") in BACKENDS:
-        model = given.get("model")
-        if given["backend"] == "endpoint" or (isinstance(model, str) and hub.is_id(model)):
-            given = {"prompt": GENERAL, **given}
-        return cast(ChatJudgeSetting, read_with_model(where, ChatJudgeSetting, given, {}))
-    kinds = {"measures": MeasuresSetting, "scorer": ScorerSetting, **dict.fromkeys(BACKENDS, ChatJudgeSetting)}
-    return cast(JudgeSetting, read_kind(where, "backend", dict(sorted(kinds.items())), given))
-
-
-def read_rater(where: str, given: Any) -> RaterSetting:
-    """The rater at `where` (raters.<name>). ParamsError names the field that is wrong."""
-    if not isinstance(given, Mapping):
-        raise ParamsError(f"{where} must have fields of its own")
-    if unknown := [field for field in given if field in OF_PAIRS]:
-        raise ParamsError(f"{where}.{unknown[0]} belongs to judges that compare: a rater has none")
-    if given.get("backend") not in BACKENDS:
-        raise ParamsError(f"{where}.backend is {given.get('backend')!r}; known: {', '.join(BACKENDS)}")
-    runs = given.get("runs")
-    passes = runs if isinstance(runs, int) and 1 <= runs <= MOST_RUNS else 1  # a wrong one is named as `runs`
-    return cast(RaterSetting, read_with_model(where, RaterSetting, given, {"passes": passes}))
+JudgeSetting: TypeAlias = Annotated[MeasuresSetting | ScorerSetting | ChatJudgeSetting, Field(discriminator="backend")]

@@ -18,12 +18,12 @@ import pandas as pd
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
-from editjudge.core.settings import section
+from editjudge.core.settings import read, section
 from editjudge.core.winner import SIGNS
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
-from editjudge.judges.settings import read_setting
+from editjudge.judges.settings import JudgeSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -155,7 +155,7 @@ def report(
 
 def asked_about(judges: Mapping[str, Any], panel: Mapping[Dimension, str]) -> dict[str, list[Dimension]]:
     """The dimensions that each judge of the arena is asked about: visual consistency first, where it ranks models."""
-    arena = [name for name, given in judges.items() if read_setting(f"judges.{name}", given).arena]
+    arena = [name for name, given in judges.items() if read(f"judges.{name}", JudgeSetting, given).arena]
     pairs: list[tuple[str, Dimension]] = [*((name, CONSISTENCY) for name in arena), *((j, d) for d, j in panel.items())]
     return {judge: [d for name, d in dict.fromkeys(pairs) if name == judge] for judge, _ in pairs}
 

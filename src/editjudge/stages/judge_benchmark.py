@@ -14,7 +14,7 @@ from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
-from editjudge.core.settings import known, section
+from editjudge.core.settings import known, read, section
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
@@ -120,7 +120,7 @@ def chosen(name: str, setting: BenchmarkSetting, judges: Mapping[str, Any]) -> M
 def run(name: str) -> None:
     values = params.load()
     setting = params.leaf(values, f"benchmarks.{name}")
-    judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
+    judges = chosen(name, read(f"benchmarks.{name}", BenchmarkSetting, setting), params.leaf(values, "judges"))
     models, recipes = section(values, "measures", SlotSetting), load_recipes(params.leaf(values, "tasks"))
     opened = opening.open_judges(judges)
     accounts = {judge: each.account for judge, each in opened.items()}

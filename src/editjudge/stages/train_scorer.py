@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
-from editjudge.core.settings import known
+from editjudge.core.settings import known, read
 from editjudge.judges import rubrics
 from editjudge.judges.asking import Rater
 from editjudge.judges.protocol import Edit, Rating
@@ -17,7 +17,7 @@ from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement
 from editjudge.training import runs
 from editjudge.training.samples import PictureFiles, Sample
-from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
+from editjudge.training.settings import SingleEdits, TrainRaterSetting, TrainScorerSetting
 
 if TYPE_CHECKING:
     from editjudge.training.lesson import Lesson
@@ -32,7 +32,7 @@ def job(name: str) -> runs.TrainingJob:
     every = params.leaf(params.load(), "train_scorer")
     if name not in every:
         raise params.ParamsError(f"train_scorer has no {name}; {known(name, every)}")
-    setting, out = read_training(f"train_scorer.{name}", every[name]), Path("models/scorers", name)
+    setting, out = read(f"train_scorer.{name}", SingleEdits, every[name]), Path("models/scorers", name)
     samples: Callable[[Rows], Sequence[Sample]]
     if isinstance(setting, TrainRaterSetting):
         samples, report = partial(ratings_of, setting=setting), partial(report_of_rater, setting, out)

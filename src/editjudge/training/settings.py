@@ -1,13 +1,13 @@
 """Sections `train_judge`, `learning_curve` and `train_scorer` of params.yaml, which are read without torch."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong, read
+from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong
 from editjudge.engine.workers import LaunchSetting
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
@@ -144,11 +144,17 @@ class TrainRaterSetting(SingleEditsSetting):
     distance_weight: Amount = 0.0
 
 
-def read_training(where: str, given: Any) -> TrainScorerSetting | TrainRaterSetting:
-    """The entry at `where` (train_scorer.<name>): a rater's where it has `rubrics`, else a scorer's. ParamsError."""
-    if isinstance(given, Mapping) and "rubrics" in given:
-        return read(where, TrainRaterSetting, given)
-    return read(where, TrainScorerSetting, given)
+def _lesson(given: Any) -> str:
+    of_rater = isinstance(given, Mapping) and "rubrics" in given
+    return TrainRaterSetting.__name__ if of_rater else TrainScorerSetting.__name__
+
+
+# An entry of section `train_scorer`: a rater's where it has `rubrics`, else a scorer's.
+SingleEdits: TypeAlias = Annotated[
+    Annotated[TrainScorerSetting, Tag(TrainScorerSetting.__name__)]
+    | Annotated[TrainRaterSetting, Tag(TrainRaterSetting.__name__)],
+    Discriminator(_lesson),
+]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

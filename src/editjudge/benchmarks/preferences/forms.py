@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from editjudge.benchmarks.preferences import aurora, editreward, editscore, genai, imagenhub, vcreward
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import known, read
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Form, Item
+from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 
 SHOWN = 20
-FORMS: dict[str, Callable[[BenchmarkSetting], list[Item]]] = {
+FORMS: dict[Form, Callable[[BenchmarkSetting], list[Item]]] = {
     "aurora": aurora.load,
     "editreward": editreward.load,
     "editscore": editscore.load,
@@ -21,21 +20,13 @@ FORMS: dict[str, Callable[[BenchmarkSetting], list[Item]]] = {
 }
 
 
-def read_setting(where: str, given: Any) -> BenchmarkSetting:
-    """The entry `where` (benchmarks.<name>). ParamsError names the field that is wrong, and an unknown form."""
-    setting = read(where, BenchmarkSetting, given)
-    if setting.form not in FORMS:
-        raise ParamsError(f"{where}.form is {setting.form!r}; {known(setting.form, FORMS)}")
-    return setting
-
-
 def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
     Raises ParamsError, and TableError for a missing file, a field that the form lacks, and no item with people's
     verdict."""
-    where = read_setting(f"benchmarks.{name}", setting)
-    items = FORMS[where.form](where)
+    own = read(f"benchmarks.{name}", BenchmarkSetting, setting)
+    items = FORMS[own.form](own)
     if not items:
         raise TableError(f"benchmarks.{name}: no rows")
     if all(item.verdict is None for item in items):

@@ -19,6 +19,7 @@ from editjudge.core.winner import WINNERS, Winner
 HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
 VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
 Box: TypeAlias = tuple[int, int, int, int]
+Form: TypeAlias = Literal["aurora", "editreward", "editscore", "genai", "imagenhub", "vcreward"]
 LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
 WORD = "A-Za-z0-9.-"
 
@@ -63,11 +64,11 @@ class Item:
 class BenchmarkSetting(Table):
     """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
 
-    form: a name in `forms.FORMS`. dimension and shuffle (a JSON map) are EditScore-Bench's. epsilon:
+    form: the published one. dimension and shuffle (a JSON map) are EditScore-Bench's. epsilon:
     EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges` are
     asked; all where it is not given."""
 
-    form: Text
+    form: Form
     dimension: Text | None = None
     shuffle: FileName | None = None
     epsilon: Amount = 0.0

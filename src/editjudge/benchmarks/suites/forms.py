@@ -18,14 +18,14 @@ from editjudge.benchmarks.suites.suite import Case, Suite
 from editjudge.core import images, params, reading
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
-from editjudge.core.settings import FORBID, FileName, Text, known
+from editjudge.core.settings import FORBID, FileName, Text, known, read
 from editjudge.core.tables import RowError, TableError
 from editjudge.engine import resume
 from editjudge.judges import rubrics
 from editjudge.judges.asking import Rater
 from editjudge.judges.protocol import Edit, Rating
 from editjudge.judges.rubrics import SCALES
-from editjudge.judges.settings import read_rater
+from editjudge.judges.settings import RaterSetting
 from editjudge.models.endpoint.spending import Account
 
 Form: TypeAlias = Literal["imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos"]
@@ -101,7 +101,7 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
 
     ParamsError for one that is unknown or unfit."""
     suite = SUITES[setting.form]
-    own = {rater: read_rater(f"raters.{rater}", fields).rubrics for rater, fields in given.items()}
+    own = {rater: read(f"raters.{rater}", RaterSetting, fields).rubrics for rater, fields in given.items()}
     fit = [rater for rater in given if suite.rubrics and (own[rater] in SCALES) == (suite.rubrics in SCALES)]
     for rater in setting.raters or ():
         if rater not in given:

@@ -3,28 +3,15 @@
 Judges, raters, parsers, grounders and captioners have a model. docs/judges.md has a table of the fields."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import field, fields
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import field
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import (
-    FORBID,
-    Count,
-    FileName,
-    ModelName,
-    Positive,
-    Real,
-    Text,
-    Wrong,
-    known,
-    read,
-    read_kind,
-)
+from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Text, Wrong
 from editjudge.models.endpoint.spending import Budget, Price
 
 NONE = "none"  # no adapter
@@ -209,22 +196,6 @@ class LocalVlmSetting(LocalParserSetting):
     max_pixels: Count = 1_310_720
 
 
-AnyModelSetting: TypeAlias = TransformersSetting | EndpointSetting | ServedSetting
-BACKENDS: dict[str, type] = {"endpoint": EndpointSetting, "served": ServedSetting, "transformers": TransformersSetting}
-
-
-def read_with_model(where: str, owner: type, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
-    """An entry of params.yaml whose owner has a model: `owner` is a class of settings with a field `model`.
-
-    In the file the owner's fields and the model's stand side by side. defaults: of the model's fields.
-    Raises ParamsError that names the field."""
-    own_names = {each.name for each in fields(owner)} - {"model"}
-    of_model = {name: value for name, value in given.items() if name not in own_names}
-    backend = given.get("backend")
-    if backend in BACKENDS:
-        names = [*own_names, *(each.name for each in fields(BACKENDS[str(backend)]))]
-        for name in of_model:
-            if name not in (*names, "backend"):
-                raise ParamsError(f"{where}.{name} is unknown; {known(name, names)}")
-    model = read_kind(where, "backend", BACKENDS, {**defaults, **of_model})
-    return read(where, owner, {name: given[name] for name in own_names & given.keys()} | {"model": model})
+AnyModelSetting: TypeAlias = Annotated[
+    TransformersSetting | EndpointSetting | ServedSetting, Field(discriminator="backend")
+]

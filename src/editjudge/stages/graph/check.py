@@ -9,13 +9,14 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import yaml
-from pydantic import PlainValidator
+from pydantic import with_config
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
-from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.preferences.item import BenchmarkSetting
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
@@ -25,8 +26,7 @@ from editjudge.editors.settings import ApiSetting, Editors
 from editjudge.engine.unfinished import Shares
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import rubrics
-from editjudge.judges import settings as judges
-from editjudge.judges.settings import ScorerEntry
+from editjudge.judges.settings import JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.judges.styles import Dimension, ScorerPrompt
 from editjudge.labels import tiers
 from editjudge.labels.rows import LabelSource
@@ -51,9 +51,9 @@ from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSettin
 from editjudge.training.settings import (
     CurveSetting,
     MergeSetting,
+    SingleEdits,
     TrainJudgeSetting,
     TrainRaterSetting,
-    read_training,
 )
 from editjudge.vision import folders
 
@@ -61,67 +61,57 @@ from editjudge.vision import folders
 NO_FILES = ("none", "embedded", photos.GRAPH, photos.PROBE, slot_settings.GRABCUT)
 
 
-def _by(reader: Callable[[str, Any], Any]) -> Any:
-    """A value that a function of its key and itself reads."""
-    return Annotated[Any, PlainValidator(lambda given: reader("", given))]
-
-
-Judge: TypeAlias = _by(judges.read_setting)  # type: ignore[valid-type]
-
-
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class PairwiseSetting:
     """Section `pairwise`: who compares the candidates of tasks that VLMs judge."""
 
-    judges: Mapping[Text, Judge]
+    judges: Mapping[Text, JudgeSetting]
 
 
-# The settings of each section. They are read one by one: a stage needs those alone that dvc.yaml names for it.
-SECTIONS: dict[str, Any] = {
-    "tasks": Mapping[Text, Text],
-    "photo_pool": photos.PhotoPool,
-    "regions": photos.RegionsSetting,
-    "instructions": photos.Instructions,
-    "raw_pairs": RawPairs,
-    "embed": EmbedSetting,
-    "filter": FilterSetting,
-    "editors": Editors,
-    "imported": Mapping[Text, ImportedSetting],
-    "suites": Mapping[Text, suites.SuiteSetting],
-    "measures": slot_settings.SlotSetting,
-    "pairwise": PairwiseSetting,
-    "grounding": GroundingSetting,
-    "train_pairs": tiers.PairsSetting,
-    "measure_response": MeasureResponseSetting,
-    "probe_bench": ProbeBenchSetting,
-    "gedit_bench": ArenaSetting,
-    "train_judge": TrainJudgeSetting,
-    "learning_curve": Mapping[Text, CurveSetting],
-    "merge_judge": MergeSetting,
-    "scorer_data": Mapping[Text, LabelSource],
-    "train_scorer": Mapping[Text, _by(read_training)],  # type: ignore[misc]
-    "scorers": Mapping[Text, ScorerEntry],
-    "judges": Mapping[Text, Judge],
-    "raters": Mapping[Text, _by(judges.read_rater)],  # type: ignore[misc]
-    "serve": Serving,
-    "reward_service": RewardSetting,
-    "arena": Mapping[Dimension, Text],
-    "compare_models": ArenaPlan,
-    "benchmarks": Mapping[Text, _by(forms.read_setting)],  # type: ignore[misc]
-    "leaderboard": LeaderboardSetting,
-    "report": ReportSetting,
-    "unfinished": Shares,
-}
+@with_config(FORBID)
+class Params(TypedDict, total=False):
+    """All of params.yaml. A stage reads those sections alone that dvc.yaml names for it."""
+
+    tasks: Mapping[Text, Text]
+    photo_pool: photos.PhotoPool
+    regions: photos.RegionsSetting
+    instructions: photos.Instructions
+    raw_pairs: RawPairs
+    embed: EmbedSetting
+    filter: FilterSetting
+    editors: Editors
+    imported: Mapping[Text, ImportedSetting]
+    suites: Mapping[Text, suites.SuiteSetting]
+    measures: slot_settings.SlotSetting
+    pairwise: PairwiseSetting
+    grounding: GroundingSetting
+    train_pairs: tiers.PairsSetting
+    measure_response: MeasureResponseSetting
+    probe_bench: ProbeBenchSetting
+    gedit_bench: ArenaSetting
+    train_judge: TrainJudgeSetting
+    learning_curve: Mapping[Text, CurveSetting]
+    merge_judge: MergeSetting
+    scorer_data: Mapping[Text, LabelSource]
+    train_scorer: Mapping[Text, SingleEdits]
+    scorers: Mapping[Text, ScorerEntry]
+    judges: Mapping[Text, JudgeSetting]
+    raters: Mapping[Text, RaterSetting]
+    serve: Serving
+    reward_service: RewardSetting
+    arena: Mapping[Dimension, Text]
+    compare_models: ArenaPlan
+    benchmarks: Mapping[Text, BenchmarkSetting]
+    leaderboard: LeaderboardSetting
+    report: ReportSetting
+    unfinished: Shares
 
 
 def wrong(values: Mapping[str, Any], made: Sequence[str]) -> list[str]:
     """A line for everything that is wrong in the parameters. made: patterns of the files that stages make."""
-    lines = [f"{name} is unknown; {known(name, SECTIONS)}" for name in values if name not in SECTIONS]
-    lines += [f"{name} is missing" for name in SECTIONS if name not in values]
-    tree = {
-        name: read_what_is_right(name, kind, values[name], lines) for name, kind in SECTIONS.items() if name in values
-    }
-    check = Check(values, {name: section for name, section in tree.items() if section is not None}, made, lines)
+    tree, lines = read_what_is_right(Params, values)
+    lines += [f"{name} is missing" for name in Params.__annotations__ if name not in values]
+    check = Check(values, tree, made, lines)
     check.kept("", values)
     check.files()
     check.labels()
@@ -133,9 +123,7 @@ class Check:
     """What files and machines say of settings, and sections of each other. values: as they are given. tree: the
     sections that are right, and of mappings the entries that are. lines: gets what is wrong."""
 
-    def __init__(
-        self, values: Mapping[str, Any], tree: Mapping[str, Any], made: Sequence[str], lines: list[str]
-    ) -> None:
+    def __init__(self, values: Mapping[str, Any], tree: Params, made: Sequence[str], lines: list[str]) -> None:
         self.values, self.tree, self.made, self.lines = values, tree, made, lines
 
     def attempt(self, where: str, work: Callable[..., Any], *args: Any) -> Any:
@@ -148,17 +136,13 @@ class Check:
             self.lines.append(f"{where}: {error}")
         return None
 
-    def section(self, name: str) -> Any:
-        """A section that is right; an empty one in the place of another."""
-        return self.tree.get(name) or {}
-
     def files(self) -> None:
         """Every file or folder that is named is there, or a stage makes it; a model may be a hub id."""
         for where, what, path in named("", self.tree):
             if path not in NO_FILES and not (what == "model" and hub.is_id(path)):
                 self.there(where, path)
-        embed, chosen, measures = (self.tree.get(name) for name in ("embed", "filter", "measures"))
-        for task in self.section("tasks"):
+        embed, chosen, measures = self.tree.get("embed"), self.tree.get("filter"), self.tree.get("measures")
+        for task in self.tree.get("tasks", {}):
             if embed and embed.backend == "precomputed":
                 self.there("embed.vectors", embed.vectors.replace("{task}", task))
             if chosen and chosen.already_selected:
@@ -184,7 +168,7 @@ class Check:
     def labels(self) -> None:
         """Every recipe is right, also one in pipelines/ that no task uses. Every task has raw pairs; one that measures
         decide has thresholds for measures that are configured, and one that a VLM decides has a judge."""
-        tasks = self.section("tasks").items()
+        tasks = self.tree.get("tasks", {}).items()
         own = {Path(f"pipelines/{folder}/{task}.yaml"): f"tasks.{task}" for task, folder in tasks}
         for path in sorted(set(Path("pipelines").glob("[!p]*/*.yaml")) - set(own)):
             self.attempt("pipelines", load_recipe, path)
@@ -197,7 +181,7 @@ class Check:
                 self.attempt("train_pairs", tiers.read_rules, recipe, pairs.thresholds, missing)
         if any(recipe.judge for recipe in recipes) and not (self.values.get("pairwise") or {}).get("judges"):
             self.lines.append("pairwise.judges has no judge")
-        for task in self.section("tasks") if "raw_pairs" in self.tree else ():
+        for task in self.tree.get("tasks", {}) if "raw_pairs" in self.tree else ():
             plan = self.attempt("raw_pairs", importing.plan, dict(self.values), task)
             for name, source in plan.sources.items() if plan else ():
                 if source.format == importing.PROBE and task not in scenes.EDITS:
@@ -207,29 +191,29 @@ class Check:
     def across(self) -> None:
         """What sections say of each other: what is embedded knows the probe's photos alone, every name is there."""
         values, lines = self.values, self.lines
-        pool, regions, asked = (self.tree.get(name) for name in ("photo_pool", "regions", "instructions"))
+        pool, regions, asked = self.tree.get("photo_pool"), self.tree.get("regions"), self.tree.get("instructions")
         if pool and regions and asked and pool.photos != photos.PROBE and asked.records == photos.GRAPH:
             for where, each in (("photo_pool.captioner", pool.captioner), ("regions.detector", regions.detector)):
                 if isinstance(each, EmbeddedSetting | photos.DrawnSetting):
                     lines.append(f"{where} knows the probe's photos alone: {pool.photos} needs a model")
-        for name, editor in self.section("editors").items():
+        for name, editor in self.tree.get("editors", {}).items():
             try:
                 _ = isinstance(editor, ApiSetting) and editor.key()
             except ParamsError as error:
                 lines.append(f"editors.{name}.api_key_env gives {error}")
         names = list(values.get("suites") or {})
-        for name, imported in self.section("imported").items():
+        for name, imported in self.tree.get("imported", {}).items():
             if imported.suite is not None and imported.suite not in names:
                 lines.append(f"imported.{name}.suite: {known(imported.suite, names)}")
-            if name in self.section("editors"):
+            if name in self.tree.get("editors", {}):
                 lines.append(f"imported.{name}: `editors` has a model of this name")
-        for name, suite in self.section("suites").items():
+        for name, suite in self.tree.get("suites", {}).items():
             self.attempt(f"suites.{name}", suites.chosen, name, suite, values.get("raters") or {})
         if not values.get("judges"):
             lines.append("judges has no judge")
         elif self.tree.get("arena"):
             self.attempt("arena", read_panel, values["arena"], values["judges"])
-        for name, training in self.section("train_scorer").items():
+        for name, training in self.tree.get("train_scorer", {}).items():
             if isinstance(training, TrainRaterSetting):
                 if (own := training.rubrics) not in rubrics.SETS:
                     lines.append(f"train_scorer.{name}: no rubrics {own!r}; {known(own, rubrics.SETS)}")
