@@ -61,7 +61,7 @@ def test_the_same_images_in_every_layout(path: str, edits: Path, png: Callable[.
         ("gallery", None, "images of several models, none of them None: say which; Mine 1.0, x"),
         ("folder/k0.png", None, "a folder, or a table"),
         ("twice.csv", None, "the key 'a' stands twice"),
-        ("half.jsonl", None, "half.jsonl: row 1: key and image expected"),
+        ("half.jsonl", None, "half.jsonl: b: no image"),
         ("other.parquet", None, "the columns key and image expected"),
     ],
 )

@@ -168,6 +168,7 @@ class Peaks(torch.nn.Module):
 
     def __init__(self, centres: np.ndarray, heights: np.ndarray) -> None:
         super().__init__()
+        self.config = hf.VitPoseConfig(backbone_config=hf.VitPoseBackboneConfig())
         y, x = np.mgrid[:16, :12]
         apart = (x - centres[:, :1, None]) ** 2 + (y - centres[:, 1:, None]) ** 2
         bells = heights[:, None, None] * np.exp(-apart / (2 * 2.0**2))

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from editjudge.core.errors import UserError
 from editjudge.core.files import is_full, replacing
+from editjudge.core.images import ImageError
 from editjudge.core.params import CONTRACTS
 from editjudge.core.tables import RowError, TableError
 
@@ -287,6 +288,16 @@ class Refusals:
         """place: the other columns, which say what was refused."""
         self.counts[error.reason] += 1
         self.write({**place, "reason": error.reason, "detail": error.detail[:DETAIL]})
+
+    @contextmanager
+    def catching(self, place: Row) -> Iterator[None]:
+        """Refuse what raises RowError or ImageError within; the rest of the block is left out."""
+        try:
+            yield
+        except ImageError as error:
+            self.add(RowError("broken image", str(error)), place)
+        except RowError as error:
+            self.add(error, place)
 
     def report(self, unit: str) -> dict[str, Any]:
         """For metrics: how many were refused, and how many for each reason, under the name of their unit."""

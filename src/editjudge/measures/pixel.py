@@ -80,18 +80,13 @@ def tone_residual(reference: np.ndarray, edited: np.ndarray, region: np.ndarray)
     (a polynomial of CIELAB, least squares) explains is damage. 0 or more, lower is better; not symmetric."""
     if not region.any():
         raise ValueError("the region is empty")
-    design = _polynomial(reference[region].astype(np.float64) / 50 - 1)
+    # The map's terms, (n, 12): all of degree 2 or less, and the lightness cubed and to the fourth.
+    light, a, b = reference[region].T.astype(np.float64) / 50 - 1
+    squares = [light**2, a**2, b**2, light * a, light * b, a * b]
+    design = np.stack([np.ones_like(light), light, a, b, *squares, light**3, light**4], 1)
     target = edited[region].astype(np.float64)
     mapped = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     return float(np.linalg.norm(target - mapped, axis=1).mean())
-
-
-def _polynomial(lab: np.ndarray) -> np.ndarray:
-    """The terms of the map, (n, 3) to (n, 12): all of degree 2 or less, and the lightness cubed and to the fourth."""
-    light, a, b = lab.T
-    return np.stack(
-        [np.ones_like(light), light, a, b, light**2, a**2, b**2, light * a, light * b, a * b, light**3, light**4], 1
-    )
 
 
 class Moments:

@@ -5,7 +5,7 @@ the photograph, or nothing by itself. A writer makes it an instruction."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 from editjudge.core import images, reading, records, regions, tables
 from editjudge.core.keys import place
 from editjudge.core.tables import RowError
-from editjudge.photos.pool import POOL, RECORDS, once, row_error
+from editjudge.photos.pool import POOL, RECORDS, once
 from editjudge.photos.settings import DIALOGUE, GRAPH, Instructions, RegionThresholds, Type
 from editjudge.sources import formats, photo_records
 from editjudge.sources.builtin import photos
@@ -83,11 +83,8 @@ Writer: TypeAlias = Callable[[Sequence[PlannedEdit]], list[EditText | str]]
 
 
 def scaled_photo(photo: Photo, data: bytes, side: int) -> ScaledPhoto:
-    """The photograph, its long side no more than `side` pixels if that is not 0. Raises RowError."""
-    try:
-        rgb = images.decode(data)
-    except images.ImageError as error:
-        raise RowError("broken image", str(error)) from error
+    """The photograph, its long side no more than `side` pixels if that is not 0. Raises RowError and ImageError."""
+    rgb = images.decode(data)
     if rgb.shape[:2] != (photo.height, photo.width):
         sizes = f"{rgb.shape[1]} x {rgb.shape[0]} pixels, its record has {photo.width} x {photo.height}"
         raise RowError("another size", sizes)
@@ -112,34 +109,29 @@ def free_spots(photo: Photo) -> list[regions.FloatBox]:
     for region in photo.object:
         taken |= region.pixels(photo.height, photo.width)
     found: list[regions.FloatBox] = []
-    for row in range(3):
-        for column in range(3):
-            cx, cy = (column + 0.5) * photo.width / 3, (row + 0.5) * photo.height / 3
-            dx, dy = SPOT * photo.width / 6, SPOT * photo.height / 6
-            x0, y0, x1, y1 = regions.clip_box((cx - dx, cy - dy, cx + dx, cy + dy), photo.height, photo.width)
-            if taken[y0:y1, x0:x1].mean() <= FREE:
-                found.append((float(x0), float(y0), float(x1), float(y1)))
+    dx, dy = SPOT * photo.width / 6, SPOT * photo.height / 6
+    for row, column in product(range(3), repeat=2):
+        cx, cy = (column + 0.5) * photo.width / 3, (row + 0.5) * photo.height / 3
+        x0, y0, x1, y1 = regions.clip_box((cx - dx, cy - dy, cx + dx, cy + dy), photo.height, photo.width)
+        if taken[y0:y1, x0:x1].mean() <= FREE:
+            found.append((float(x0), float(y0), float(x1), float(y1)))
     return found
 
 
 def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict[Type, list[Choice]]:
     """What edits of each type can be about, in the record's order; adjustments have our three tasks each."""
     objects = [each for each in photo.object if passes(each, photo, setting.objects)]
-    backgrounds = [each for each in photo.background if passes(each, photo, setting.background)]
-    most, found = setting.objects.remove_area_most, dict[Type, list[Choice]]()
+    behind = [each for each in photo.background if passes(each, photo, setting.background)]
+    small = [each for each in objects if each.area(photo.height, photo.width) <= setting.objects.remove_area_most]
+    about: dict[str, Sequence[PhotoRegion | None]] = {"background": behind, "remove": small, "replace": small}
+    about["style"] = [None]  # of the whole photograph
+    found = dict[Type, list[Choice]]()
     for kind in dict.fromkeys(types):
-        task = formats.task_of(kind) or ""
+        tasks = ADJUSTMENTS if kind == "adjust" else (formats.task_of(kind) or "",)
         if kind == "add":
-            found[kind] = [Choice(kind, task, spot=spot) for spot in free_spots(photo)]
-        elif kind == "adjust":
-            found[kind] = [Choice(kind, each, region) for region in objects for each in ADJUSTMENTS]
-        elif kind == "style":
-            found[kind] = [Choice(kind, task)]
+            found[kind] = [Choice(kind, tasks[0], spot=spot) for spot in free_spots(photo)]
         else:
-            chosen = backgrounds if kind == "background" else objects
-            if kind in ("remove", "replace"):
-                chosen = [each for each in objects if each.area(photo.height, photo.width) <= most]
-            found[kind] = [Choice(kind, task, region) for region in chosen]
+            found[kind] = [Choice(kind, task, each) for each in about.get(kind, objects) for task in tasks]
     return found
 
 
@@ -156,13 +148,10 @@ def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> I
     source = SourceSetting(format="imgedit_grounded", path=setting.records, images=setting.images)
     with Seen(near_bits) as seen:
         for record in formats.records(source, lambda _: True):
-            try:
+            with refused.catching({"photo": f"{record.file}: row {record.number}", "edit": ""}):
                 photo = photo_records.read(record)
                 data = reading.local(photo.path, record.images)
                 once(seen, photo.key, data, images.decode(data))
-            except (images.ImageError, RowError) as error:
-                refused.add(row_error(error), {"photo": f"{record.file}: row {record.number}", "edit": ""})
-            else:
                 yield photo, data
 
 
@@ -221,13 +210,9 @@ def planned(
         yield PlannedEdit(f"{photo.key}-{choice.type}-{n}", photo, shown, choice, split)
     for n in range(setting.dialogues):
         name = f"{photo.key}-dialogue{n}"
-        try:
-            turns = dialogue(photo, setting, rng)
-        except RowError as error:
-            refused.add(error, {"photo": photo.path, "edit": name})
-            continue
-        for turn, choice in enumerate(turns, 1):
-            yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, name, turn)
+        with refused.catching({"photo": photo.path, "edit": name}):
+            for turn, choice in enumerate(dialogue(photo, setting, rng), 1):
+                yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, name, turn)
 
 
 def rows(
@@ -237,34 +222,21 @@ def rows(
     for group in records.in_groups(given, GROUP):
         wanted = list[PlannedEdit]()
         for photo, data in group:
-            try:
+            with refused.catching({"photo": photo.path, "edit": ""}):
                 wanted += planned(photo, scaled_photo(photo, data, setting.side), setting, refused)
-            except RowError as error:
-                refused.add(error, {"photo": photo.path, "edit": ""})
         found = zip(wanted, write(wanted), strict=True)
         for name, pairs in groupby(found, key=lambda pair: pair[0].dialogue or pair[0].key):
             turns = list(pairs)
-            if lacking := next(((edit, said) for edit, said in turns if isinstance(said, str)), None):
-                refused.add(RowError("not written", str(lacking[1])), {"photo": lacking[0].photo.path, "edit": name})
-                continue
-            yield from (row(edit, said) for edit, said in turns if isinstance(said, EditText))
+            if reasons := [said for _, said in turns if isinstance(said, str)]:
+                refused.add(RowError("not written", reasons[0]), {"photo": turns[0][0].photo.path, "edit": name})
+            yield from (row(edit, said) for edit, said in turns if isinstance(said, EditText) and not reasons)
 
 
 def row(edit: PlannedEdit, written: EditText) -> records.Row:
     """A row of the contract photo_edits. A later turn's image is the photograph, too, before the first turn."""
-    return {
-        "key": edit.key,
-        "task": edit.choice.task,
-        "type": edit.choice.type,
-        "split": edit.split,
-        "instruction": written.instruction,
-        "image": edit.shown.data,
-        "origin": edit.photo.path,
-        "regions": written.regions,
-        "edit": written.edit,
-        "dialogue": edit.dialogue,
-        "turn": edit.turn,
-    }
+    found: records.Row = {"key": edit.key, "task": edit.choice.task, "type": edit.choice.type, "split": edit.split}
+    found |= {"instruction": written.instruction, "image": edit.shown.data, "origin": edit.photo.path}
+    return found | {"regions": written.regions, "edit": written.edit, "dialogue": edit.dialogue, "turn": edit.turn}
 
 
 def where(box: regions.FloatBox, height: int, width: int) -> str:
@@ -273,7 +245,7 @@ def where(box: regions.FloatBox, height: int, width: int) -> str:
     column = COLUMNS[min(2, int(3 * (box[0] + box[2]) / 2 / width))]
     if row == "middle":
         return "in the centre" if column == "centre" else f"in the middle on the {column}"
-    return f"in the {row} {'centre' if column == 'centre' else column}"
+    return f"in the {row} {column}"
 
 
 def rough_size(box: regions.FloatBox, height: int, width: int) -> str:

@@ -44,15 +44,14 @@ def found(
 
 def by_hand(rows: Sequence[records.Row], score: Scorer) -> list[Regions | str]:
     """The regions drawn by hand in the probe photos, each with its aesthetic score."""
-    every: list[Regions | str] = []
-    for row in rows:
+
+    def regions_of(row: records.Row) -> Regions | str:
         if row["path"] not in photos.DRAWN:
-            every.append("no photo of the probe set: regions.detector must be a model")
-            continue
+            return "no photo of the probe set: regions.detector must be a model"
         rgb = images.decode(row["image"])
-        own = drawn(row["path"], *rgb.shape[:2])
-        every.append({role: scored(rgb, each, score) for role, each in own.items()})
-    return every
+        return {role: scored(rgb, each, score) for role, each in drawn(row["path"], *rgb.shape[:2]).items()}
+
+    return [regions_of(row) for row in rows]
 
 
 def drawn(photo: str, height: int, width: int) -> Regions:

@@ -38,13 +38,13 @@ def given(setting: PhotoPool) -> tuple[list[str], Load]:
     if setting.photos == PROBE:
         return sorted(photos.TRAIN | photos.BENCHMARK), lambda name: images.encode_png(photos.load(name))
     root = Path(setting.photos)
+    folder = root if root.is_dir() else root.parent
     if root.is_file():
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()
-        paths, folder = list(dict.fromkeys(line.strip() for line in lines if line.strip())), root.parent
+        paths = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     elif root.is_dir():
-        endings = (*ENDINGS, *OTHERS)
-        found = sorted(path for path in root.rglob("*") if path.suffix.lower() in endings and path.is_file())
-        paths, folder = [path.relative_to(root).as_posix() for path in found], root
+        found = sorted(path for path in root.rglob("*") if path.suffix.lower() in ENDINGS + OTHERS and path.is_file())
+        paths = [path.relative_to(root).as_posix() for path in found]
     else:
         raise FileError(f"photo_pool.photos: {root} not found: no such file or folder")
     if not paths:
@@ -74,29 +74,24 @@ def rows(
     """Rows of the contract photo_pool: the photographs that pass, each with its score, caption and nouns, in order."""
 
     def loaded(path: str) -> tuple[records.Row, np.ndarray] | None:
-        try:
+        with refused.catching({"photo": path}):
             data = load(path)
             rgb = images.decode(data)
             height, width = rgb.shape[:2]
             if min(height, width) <= filters.side_above:
                 raise RowError("short side", f"{width} x {height} pixels")
-        except (images.ImageError, RowError) as error:
-            refused.add(row_error(error), {"photo": path})
-            return None
-        return {"key": key_of(path), "path": path, "image": data, "height": height, "width": width}, rgb
+            return {"key": key_of(path), "path": path, "image": data, "height": height, "width": width}, rgb
+        return None
 
     def filtered() -> Iterator[records.Row]:
         with Seen(filters.near_bits) as seen:
             for group in records.in_groups(paths, GROUP):
                 found = [each for path in group if (each := loaded(path)) is not None]
                 for (row, rgb), aes in zip(found, score([rgb for _, rgb in found]), strict=True):
-                    try:
+                    with refused.catching({"photo": row["path"]}):
                         if aes <= filters.aesthetic_above:
                             raise RowError("aesthetic score", f"{aes:g}")
                         once(seen, row["key"], row["image"], rgb)
-                    except RowError as error:
-                        refused.add(error, {"photo": row["path"]})
-                    else:
                         yield row | {"aes": aes}
 
     for group in records.in_groups(filtered(), ASKED):
@@ -105,10 +100,6 @@ def rows(
                 refused.add(RowError("no caption", said), {"photo": row["path"]})
             else:
                 yield row | said
-
-
-def row_error(error: images.ImageError | RowError) -> RowError:
-    return error if isinstance(error, RowError) else RowError("broken image", str(error))
 
 
 def once(seen: Seen, key: str, data: bytes, rgb: np.ndarray) -> None:

@@ -89,7 +89,7 @@ def _question(turns: Sequence[PlannedEdit]) -> str:
     photo = turns[0].photo
     nouns = ", ".join(dict.fromkeys(each.class_name for each in (*photo.object, *photo.background)))
     scene = photo.caption or f"of {nouns}"
-    told = [(_asks(edit.choice), _names(edit.choice, photo), _place(edit.choice, photo)) for edit in turns]
+    told = [_told(edit.choice, photo) for edit in turns]
     if len(turns) == 1:
         [(asks, name, place)] = told
         return Prompt.load(SINGLE).text(scene, criteria=asks, names=name, coordinates=place)
@@ -97,22 +97,17 @@ def _question(turns: Sequence[PlannedEdit]) -> str:
     return Prompt.load(DIALOGUE).text(scene, criteria=str(len(turns)), names="\n".join(lines))
 
 
-def _asks(choice: Choice) -> str:
-    return TYPES[choice.task if choice.type == "adjust" else choice.type]
-
-
-def _names(choice: Choice, photo: Photo) -> str:
-    if choice.region is None:
-        return "the whole photograph" if choice.spot is None else "a free place"
-    several = photo.counts[choice.region.class_name]
-    return f"the {choice.region.class_name}" + (f" (one of {several})" if several > 1 else "")
-
-
-def _place(choice: Choice, photo: Photo) -> str:
+def _told(choice: Choice, photo: Photo) -> tuple[str, str, str]:
+    """What a writer is told: the edit, what it is about, and where that is."""
+    asks = TYPES[choice.task if choice.type == "adjust" else choice.type]
+    name = "the whole photograph" if choice.spot is None else "a free place"
+    if choice.region is not None:
+        several = photo.counts[choice.region.class_name]
+        name = f"the {choice.region.class_name}" + (f" (one of {several})" if several > 1 else "")
     if choice.box is None:
-        return "everywhere"
+        return asks, name, "everywhere"
     place, size = (say(choice.box, photo.height, photo.width) for say in (where, rough_size))
-    return f"{place} of the photograph, {size}"
+    return asks, name, f"{place} of the photograph, {size}"
 
 
 def _turns(count: int, reply: str) -> tuple[Any, str | None]:

@@ -4,6 +4,7 @@ Only ImgEdit's grounded records and users' own tables have regions, and no publi
 out: built-in editors and measures that need boxes record these pairs as failed, with a reason."""
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -200,21 +201,19 @@ def records(source: SourceSetting, wanted: Callable[[Record], bool]) -> Iterator
     """All rows of a source, file by file in the order of their names. Raises TableError."""
     images, root = source.folder(), source.root()
     if source.format == "datasets":
-        for index, (split, number, values) in enumerate(tables.saved(root, source.files)):
-            yield Record(Path(split or root.name), number, values, images, index=index)
+        for place, (split, number, values) in enumerate(tables.saved(root, source.files)):
+            yield Record(Path(split or root.name), number, values, images, index=place)
         return
     form = FORMATS[source.format]
     columns = (*form.fields, source.instruction) if form.fields and source.instruction else form.fields
-    index = 0
+    index = itertools.count()
     for file in matching(root, source.files, form.readers):
         name = file.relative_to(root) if root.is_dir() else Path(file.name)
+        rows = form.readers[file.suffix](file)
         if file.suffix == ".parquet":
-            rows = tables.parquet(file, columns, partial(_is_wanted, wanted, name))
-        else:
-            rows = form.readers[file.suffix](file)
+            rows = tables.parquet(file, columns, lambda values, name=name: wanted(Record(name, 0, values)))  # type: ignore[misc]
         for number, values in enumerate(rows):
-            yield Record(name, number, values, images, index=index)
-            index += 1
+            yield Record(name, number, values, images, index=next(index))
 
 
 def by_key(table: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -225,7 +224,3 @@ def by_key(table: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if isinstance(values, RowError) or not values.get("key"):
             raise TableError(f"{table}: row {place}: {values if isinstance(values, RowError) else 'no key'}")
         yield str(values["key"]), values
-
-
-def _is_wanted(wanted: Callable[[Record], bool], file: Path, values: Mapping[str, Any]) -> bool:
-    return wanted(Record(file, 0, values))

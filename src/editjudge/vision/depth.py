@@ -14,13 +14,13 @@ class DepthAnything(loading.VisionModel):
     """Relative inverse depth, scaled to 0..255 in each image (255: the nearest point)."""
 
     architecture, model_class = folders.DEPTH_ANYTHING, "DepthAnythingForDepthEstimation"
-    input: tuple[int, int]
+    ensure_multiple_of: int
 
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """RGB, uint8, (H, W, 3) each, of any sizes, to uint8, (H, W), in 0..255; all 0 where the depth is constant.
 
         Images of one input size go through the model together."""
-        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], *self.input) for rgb in rgbs]
+        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.size, self.ensure_multiple_of) for rgb in rgbs]
         return self.in_batches(self._maps, rgbs, sizes, keys=sizes)
 
     def _maps(self, rgbs: list[np.ndarray], sizes: list[tuple[int, int]]) -> list[np.ndarray]:

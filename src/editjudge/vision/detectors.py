@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -33,14 +32,7 @@ class GroundingDino(loading.VisionModel):
     size go through it together."""
 
     architecture, model_class = folders.GROUNDING_DINO, "AutoModelForZeroShotObjectDetection"
-    edges: list[int]
-
-    def read(self, where: str, folder: Path) -> None:
-        from transformers import GroundingDinoImageProcessorPil
-
-        self.processor: Any = GroundingDinoImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
-        self.read_tokenizer(where, folder)
-        self.stop = int(self.tokenizer.convert_tokens_to_ids("."))  # the token that ends a name
+    processor_class = "GroundingDinoImageProcessorPil"
 
     def detect(
         self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
@@ -53,7 +45,8 @@ class GroundingDino(loading.VisionModel):
         from transformers.image_transforms import get_size_with_aspect_ratio
 
         found: dict[int, list[Detected] | ValueError] = {}
-        sizes = [get_size_with_aspect_ratio(rgb.shape[:2], *self.edges) for rgb in rgbs]
+        edges = self.size["shortest_edge"], self.size["longest_edge"]
+        sizes = [get_size_with_aspect_ratio(rgb.shape[:2], *edges) for rgb in rgbs]
         texts = [
             "".join(f"{' '.join(name.translate(STOPS).lower().split())}. " for name in own).strip() for own in names
         ]
@@ -78,8 +71,9 @@ class GroundingDino(loading.VisionModel):
             said = self.model(**{name: tensor.to(self.device) for name, tensor in inputs.items()})
             scores = said.logits.float().sigmoid().cpu().numpy()  # (n, queries, max_text_len)
             boxes = _corners(said.pred_boxes.float()).clamp(0, 1).cpu().numpy()
+        stop = int(self.tokenizer.convert_tokens_to_ids("."))  # the token that ends a name
         tokens = zip(scores, read["input_ids"].numpy(), strict=True)
-        of_names = [by_name(own, ids, self.stop).round(DIGITS) for own, ids in tokens]
+        of_names = [by_name(own, ids, stop).round(DIGITS) for own, ids in tokens]
         return list(zip(of_names, boxes.astype(np.float64).round(DIGITS), strict=True))
 
 
@@ -90,7 +84,6 @@ class Owlv2(loading.VisionModel):
     with antialiasing."""
 
     architecture, model_class = folders.OWLV2, "Owlv2ForObjectDetection"
-    read = loading.VisionModel.read_tokenizer
 
     def detect(
         self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float

@@ -6,7 +6,6 @@ a region's cells would not be those the model sees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cv2
@@ -119,19 +118,12 @@ class ClipEncoder(loading.VisionModel):
 
     architecture, model_class = folders.CLIP, "CLIPVisionModelWithProjection"
 
-    def read(self, where: str, folder: Path) -> None:
-        """The square input's side, and the patches along it. ParamsError where they are not square."""
-        import transformers
-        from huggingface_hub.errors import StrictDataclassError
-
-        kind = getattr(transformers, self.model_class).config_class
-        try:
-            config = kind.from_pretrained(str(folder), local_files_only=True)
-        except (OSError, ValueError, StrictDataclassError) as error:
-            raise ParamsError(f"{where}: {folder / 'config.json'}: {' '.join(str(error).split())}") from error
-        side, patch = config.image_size, config.patch_size
+    def __init__(self, where: str, model: str, *given: Any, **options: Any) -> None:
+        """As `VisionModel`. ParamsError, too, where the input or its patches are not square."""
+        super().__init__(where, model, *given, **options)
+        side, patch = self.model.config.image_size, self.model.config.patch_size
         if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
-            raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")
+            raise ParamsError(f"{where}: {model} has image_size {side!r} and patch_size {patch!r}")
         self.grid = Grid(side, side // patch)
 
     def layout(self) -> Grid:
@@ -179,7 +171,6 @@ class ClipTowers(loading.VisionModel):
     """CLIP (Radford et al. 2021): projected embeddings of images and of texts in one space, not of unit length."""
 
     architecture, model_class = folders.CLIP_TOWERS, "CLIPModel"
-    read = loading.VisionModel.read_tokenizer
 
     def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
         """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (n, d)."""
@@ -203,11 +194,12 @@ class Dinov2(loading.VisionModel):
     """DINOv2 (Oquab et al. 2023): the CLS token after the last layer norm, not of unit length."""
 
     architecture, model_class = folders.DINOV2, "Dinov2Model"
-    side: int
+    crop_size: int
 
     def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
         """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (n, d)."""
-        return self.embedded(lambda batch: self.model(self.fed(batch, self.side, self.side)).pooler_output, rgbs)
+        side = self.crop_size
+        return self.embedded(lambda batch: self.model(self.fed(batch, side, side)).pooler_output, rgbs)
 
 
 def dino(where: str, model: str, **options: Any) -> Dinov2 | DinoEncoder:

@@ -6,7 +6,6 @@ or takes an embedded model, needs neither."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -75,11 +74,19 @@ def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[in
 
 
 class VisionModel:
-    """Base class of models in transformers' format; a subclass names its architecture and its class in transformers."""
+    """Base class of models in transformers' format; a subclass names its architecture and its class in transformers.
+
+    processor_class: of transformers, where images go through the published processor."""
 
     architecture: ClassVar[folders.Architecture]
     model_class: ClassVar[str]
+    processor_class: ClassVar[str | None] = None
+    # What was read of the folder; of some architectures a part is lacking.
     scaling: Scaling
+    size: Any
+    labels: list[int]
+    processor: Any
+    tokenizer: Any
 
     def __init__(
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
@@ -91,26 +98,22 @@ class VisionModel:
 
         folder = folders.find(where, model, self.architecture)
         self.device, self.batch_size = device, batch_size
-        vars(self).update({name: read(where, folder) for name, read in self.architecture.reads.items()})
-        self.read(where, folder)
+        vars(self).update(self.architecture.read(where, folder))
+        tokenizer_class = "AutoTokenizer" if self.architecture.has_tokenizer else None
+        for field, name in (("processor", self.processor_class), ("tokenizer", tokenizer_class)):
+            try:
+                if name is not None:
+                    setattr(
+                        self, field, getattr(transformers, name).from_pretrained(str(folder), local_files_only=True)
+                    )
+            except (OSError, ValueError) as error:
+                raise ParamsError(f"{where}: the {field} in {folder}: {' '.join(str(error).split())}") from error
         check_device(where, device)
         kind = getattr(transformers, self.model_class)
         try:
             self.model: Any = checkpoints.load(kind, folder, device, dtype=getattr(torch, dtype))
         except FileError as error:
             raise ParamsError(f"{where}: {error}") from error
-
-    def read(self, where: str, folder: Path) -> None:
-        """Reads what only transformers can read of the folder beside the weights; called before they are loaded."""
-
-    def read_tokenizer(self, where: str, folder: Path) -> None:
-        """ParamsError: the folder has none that can be read."""
-        from transformers import AutoTokenizer
-
-        try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise ParamsError(f"{where}: {folder / folders.TOKENIZER}: {' '.join(str(error).split())}") from error
 
     def fed(self, rgbs: Sequence[np.ndarray], height: int, width: int) -> "torch.Tensor":
         """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were

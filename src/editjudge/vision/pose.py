@@ -4,10 +4,7 @@ Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import cv2
 import numpy as np
 
 from editjudge.core import regions
@@ -38,14 +35,7 @@ class VitPose(loading.VisionModel):
     """A VitPose or VitPose+ model that knows COCO's keypoints."""
 
     architecture, model_class = folders.VITPOSE, "VitPoseForPoseEstimation"
-    places: list[int]
-
-    def read(self, where: str, folder: Path) -> None:
-        from transformers import VitPoseImageProcessorPil
-
-        self.processor: Any = VitPoseImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
-        backbone = folders.read_json(where, folder / "config.json").get("backbone_config", {})
-        self.experts = backbone.get("num_experts", 1)  # more than 1: VitPose+
+    processor_class = "VitPoseImageProcessorPil"
 
     def joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[float]]) -> list[Joints]:
         """The joints of the person in each image's box (RGB, uint8, (H, W, 3); x0, y0, x1, y1, clipped to the image).
@@ -60,9 +50,11 @@ class VitPose(loading.VisionModel):
         from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale
 
         coco = [[[x0, y0, x1 - x0, y1 - y0]] for x0, y0, x1, y1 in boxes]
-        wide = [_wide(rgb) for rgb in rgbs]
+        missing = [[max(LEAST_SIDE - side, 0) for side in rgb.shape[:2]] for rgb in rgbs]
+        wide = [np.pad(rgb, ((0, h), (0, w), (0, 0)), "edge") for rgb, (h, w) in zip(rgbs, missing, strict=True)]
         pixels = self.processor(wide, boxes=coco, return_tensors="pt", input_data_format="channels_last").pixel_values
-        expert = torch.full((len(rgbs),), COCO_EXPERT, device=self.device) if self.experts > 1 else None
+        is_plus = self.model.config.backbone_config.num_experts > 1  # VitPose+
+        expert = torch.full((len(rgbs),), COCO_EXPERT, device=self.device) if is_plus else None
         with loading.exact():
             output = self.model(pixel_values=pixels.to(self.device, self.model.dtype), dataset_index=expert)
             output.heatmaps = output.heatmaps.float()
@@ -70,14 +62,8 @@ class VitPose(loading.VisionModel):
         cells, size = np.array(output.heatmaps.shape[:1:-1]) - 1, self.processor.size  # (columns, rows)
         found = []
         for [person], [box] in zip(people, coco, strict=True):
-            points, scores = (person[key].double().numpy()[self.places] for key in ("keypoints", "scores"))
+            points, scores = (person[key].double().numpy()[self.labels] for key in ("keypoints", "scores"))
             centre, scale = box_to_center_and_scale(box, size["width"], size["height"])
             inside = (np.abs(points - centre) <= scale * SCALE_UNIT * (1 / 2 + 1 / cells)).all(1)
             found.append(Joints(points, np.where(inside, scores, 0.0)))
         return found
-
-
-def _wide(rgb: np.ndarray) -> np.ndarray:
-    """The image with its last row and column repeated up to LEAST_SIDE; coordinates stay as they are."""
-    bottom, right = (max(LEAST_SIDE - side, 0) for side in rgb.shape[:2])
-    return cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE) if bottom or right else rgb

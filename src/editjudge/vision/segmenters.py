@@ -98,8 +98,6 @@ class FaceParser(loading.VisionModel):
     config.json."""
 
     architecture, model_class = folders.SEGFORMER, "SegformerForSemanticSegmentation"
-    hair_class: int
-    size: list[int]
 
     def hair(self, rgbs: Sequence[np.ndarray], faces: Sequence[FloatBox | None]) -> list[np.ndarray]:
         """Each image's pixels that show hair: bool, (H, W); images are RGB, uint8, (H, W, 3).
@@ -116,12 +114,12 @@ class FaceParser(loading.VisionModel):
     def _hair(self, rgbs: list[np.ndarray]) -> list[np.ndarray]:
         from torch.nn import functional
 
-        pixels = self.fed(rgbs, *self.size)
+        pixels = self.fed(rgbs, **self.size)
         sizes = (rgb.shape[:2] for rgb in rgbs)
         with loading.exact():
             logits = self.model(pixel_values=pixels).logits.float()  # (n, classes, h / 4, w / 4)
             each = (functional.interpolate(own[None], s, mode="bilinear") for own, s in zip(logits, sizes, strict=True))
-            return [(whole[0].argmax(0) == self.hair_class).cpu().numpy() for whole in each]
+            return [(whole[0].argmax(0) == self.labels[0]).cpu().numpy() for whole in each]
 
 
 def _around(face: FloatBox | None, height: int, width: int) -> tuple[slice, slice]:

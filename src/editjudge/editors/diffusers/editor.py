@@ -4,7 +4,6 @@ The same record gives the same image whatever ran before it: the noise is drawn 
 Between kinds of GPU, and between versions of torch, images differ in their last bits."""
 
 import inspect
-import json
 import math
 import os
 from pathlib import Path
@@ -14,8 +13,6 @@ import diffusers
 import numpy as np
 import torch
 from diffusers.loaders.lora_base import LoraBaseMixin
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import GatedRepoError
 from PIL import Image
 
 from editjudge.core import hub, images
@@ -25,6 +22,7 @@ from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.mends import mend, stand_ins, told_what_is_missing
 from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.editors.settings import AS_PUBLISHED, DiffusersSetting, Resolution
+from editjudge.vision.folders import read_json
 
 INDEX = "model_index.json"
 LISTED = ("GlmImagePipeline",)  # these take a list of pictures only; all others take one
@@ -38,7 +36,8 @@ def check(where: str, setting: DiffusersSetting) -> None:
     class in diffusers, that this class takes the call arguments given for `data` and `benchmark`, and that a LoRA in a
     local folder is there."""
     automatic = setting.pipeline == AS_PUBLISHED
-    published = _read_index(f"{where}.model", setting.model).get("_class_name")
+    folder = hub.find(f"{where}.model", setting.model, [INDEX], "black-forest-labs/FLUX.1-Kontext-dev")
+    published = read_json(f"{where}.model", folder / INDEX).get("_class_name")
     name = published if automatic else setting.pipeline
     if not isinstance(name, str):
         raise ParamsError(f"{where}.model: {setting.model} names code of its own as its pipeline, which is never run")
@@ -56,29 +55,6 @@ def check(where: str, setting: DiffusersSetting) -> None:
     lora = setting.lora
     if lora is not None and os.path.isdir(lora.model) and not (Path(lora.model) / lora.file).is_file():
         raise ParamsError(f"{where}.lora.file: {lora.model} has no {lora.file}")
-
-
-def _read_index(where: str, model: str) -> dict[str, Any]:
-    """The model's model_index.json, from its folder or the hub. ParamsError: it is not there or cannot be read."""
-    try:
-        if os.path.isdir(model):
-            path = Path(model) / INDEX
-        else:
-            name, revision = hub.pinned(model)
-            path = Path(hf_hub_download(name, INDEX, revision=revision))
-            hub.record(model, path.parent.name)
-        index = json.loads(path.read_text())
-    except GatedRepoError:
-        raise ParamsError(f"{where}: {hub.gated(model)}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ParamsError(
-            f"{where}: {model} is neither a folder with a {INDEX} nor a model of the hub that can be read from here "
-            f"({type(error).__name__}: {why}). Give the folder of a downloaded model, or allow the hub"
-        ) from error
-    if not isinstance(index, dict):
-        raise ParamsError(f"{where}: the {INDEX} of {model} is not a JSON object")
-    return index
 
 
 def call_arguments(pipeline: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries import metadata
 from editjudge.editors.galleries.metadata import GalleryError
-from editjudge.sources.formats import PLAIN
+from editjudge.sources.formats import PLAIN, by_key
 
 METADATA = "metadata.jsonl"
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
@@ -31,13 +31,8 @@ SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
 SHOWN = 20  # names of each kind in a line
 WORDS = {"missing": "missing", "broken": "broken", "extra": "of no case"}
-FORM = pa.schema(
-    [
-        ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
-        ("key", pa.string()),
-        ("model", pa.string()),
-    ]
-)
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+FORM = pa.schema([("image", IMAGE), ("key", pa.string()), ("model", pa.string())])
 
 
 class Given:
@@ -108,24 +103,22 @@ def _rows(path: Path) -> Iterator[tuple[str | None, str, Any]]:
         for group, rows in enumerate(groups):
             yield from ((values.get("model"), str(values["key"]), (group, n)) for n, values in enumerate(rows))
     elif path.suffix in PLAIN:
-        for number, values in enumerate(PLAIN[path.suffix](path)):
-            if isinstance(values, RowError) or not (values.get("key") and values.get("image")):
-                why = values if isinstance(values, RowError) else "key and image expected"
-                raise GalleryError(f"{path}: row {number}: {why}")
-            yield values.get("model"), str(values["key"]), str(values["image"])
+        for key, values in by_key(path):
+            if not values.get("image"):
+                raise GalleryError(f"{path}: {key}: no image")
+            yield values.get("model"), key, str(values["image"])
     else:
         raise GalleryError(f"{path}: a folder, or a table ({', '.join(PLAIN)}) expected")
 
 
 def by_name(folder: Path, *names: str) -> bytes | str:
     """The image under the first of these paths without an ending that is there, or why there is none."""
+    paths = (f"{name}{ending}" for name in names for ending in ENDINGS)
     try:
-        for name in names:
-            if ending := next((ending for ending in ENDINGS if (folder / f"{name}{ending}").is_file()), None):
-                return reading.local(f"{name}{ending}", folder)
+        path = next((path for path in paths if (folder / path).is_file()), None)
+        return NO_IMAGE if path is None else reading.local(path, folder)
     except RowError as error:
         return str(error)
-    return NO_IMAGE
 
 
 def at_path(folder: Path, path: str) -> bytes | str:
@@ -244,8 +237,7 @@ def write_suite(rows: Iterable[Row], files: dict[str, str], folder: Path) -> int
     for row in rows:
         if row["status"] == "done" and (file := files.get(row["key"])):
             for part in Path(file).parts:
-                if not FILE_NAME.fullmatch(part):
-                    raise GalleryError(f"the case {row['key']}: {part!r:.80} cannot be a file's name")
+                check_name(part, f"file of {row['key']}, in it")
             write_bytes(folder / f"{file}.png", as_png(row["image"]))
             count += 1
     return count

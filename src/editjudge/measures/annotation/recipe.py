@@ -5,7 +5,7 @@ names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxe
 `object` the segmenter's mask of the source's object in the boxes, `image` everything."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -100,9 +100,10 @@ def load_recipe(path: Path) -> Recipe:
     areas = {area: tuple(names) for area, names in given.get("areas", {}).items()}
     for area, n, name in ((area, n, name) for area, names in areas.items() for n, name in enumerate(names)):
         if name not in KINDS:
-            raise lined.error(("areas", area, n), f"{area}: unknown measure {name!r}; known: {_listed(KINDS)}")
+            said = known(name, sorted(KINDS, key=str.lower))
+            raise lined.error(("areas", area, n), f"{area}: unknown measure {name!r}; {said}")
         if area not in KINDS[name].areas:
-            only = _listed(KINDS[name].areas)
+            only = ", ".join(sorted(KINDS[name].areas))
             raise lined.error(("areas", area, n), f"{area}: {name} can be taken in {only} only")
     for area in (*areas, given.get("changed_area", "image")):
         if area != "image" and "regions" not in given:
@@ -110,7 +111,7 @@ def load_recipe(path: Path) -> Recipe:
     for section, field, folder in PROMPTS:
         prompt = given.get(section, {}).get(field)
         if prompt is not None and prompt not in (there := prompts.names(*folder)):
-            raise lined.error((section, field), f"{section}: unknown prompt {prompt!r}; known: {_listed(there)}")
+            raise lined.error((section, field), f"{section}: unknown prompt {prompt!r}; {known(prompt, there)}")
     values = {name: given[name] for name in ("task", "pipeline", "changed_area", "skip_unedited_from") if name in given}
     return Recipe(
         **values,
@@ -119,10 +120,6 @@ def load_recipe(path: Path) -> Recipe:
         regions=Sought(**given["regions"]) if "regions" in given else None,
         judge=Judging(**given["judge"]) if "judge" in given else None,
     )
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(sorted(names, key=str.lower))
 
 
 def recipe_of(task: str) -> Recipe:

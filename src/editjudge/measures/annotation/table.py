@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from editjudge.core import regions
 from editjudge.core.regions import FloatBox
 from editjudge.measures import patches, people, pixel
 from editjudge.measures.annotation.picture import HOG, SeenImage, SeenPair, at_side, mask_at_side
@@ -21,7 +22,6 @@ from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
 from editjudge.vision.folders import NONE
 from editjudge.vision.loading import answers
-from editjudge.vision.pose import Joints
 
 Function = Callable[[SeenPair, str, Models], float]
 
@@ -43,15 +43,15 @@ def _lpips(pair: SeenPair, area: str, _models: Models) -> float:
     return distance / float(pair.areas.mask(area).mean())  # the region's, from that of the whole image
 
 
-def _patches(pair: SeenPair, area: str, models: Models, slot: Slot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both images' patches, and those in the area; HOG's where the slot is not configured."""
-    if getattr(models.setting, slot) == NONE:
+def _patches(pair: SeenPair, area: str, models: Models, slot: Slot | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both images' patches, and those in the area; HOG's without a slot, and where it is not configured."""
+    if slot is None or getattr(models.setting, slot) == NONE:
         return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
     first, second = (picture.said(slot).patches for picture in pair.both)
     return first, second, pair.areas.cells(area, slot, models.layout(slot))
 
 
-def _of_patches(measure: Callable[..., float], slot: Slot) -> Function:
+def _of_patches(measure: Callable[..., float], slot: Slot | None) -> Function:
     return lambda pair, area, models: measure(*_patches(pair, area, models, slot))
 
 
@@ -88,8 +88,8 @@ def _faces(pair: SeenPair) -> list[Any]:
 
 def _subjects(pair: SeenPair) -> list[Face]:
     """The subject's face in both images. Raises ValueError where there is none."""
-    named = zip(("source", "edited"), pair.both, strict=True)
-    return [people.known_subject(picture.said("faces"), picture.subject_box, which) for which, picture in named]
+    named = zip(pair.both, ("source", "edited"), strict=True)
+    return [people.known_subject(picture.said("faces"), picture.subject_box, which) for picture, which in named]
 
 
 def _face_box(pair: SeenPair, found: Face) -> FloatBox:
@@ -172,9 +172,7 @@ TABLE: dict[str, Function] = {
     "sam_clip_cls_sim": _of_objects(lambda picture: [encoded.cls for encoded in picture.said("clip_objects")]),
     "sam_dino_cls_sim": _of_objects(lambda picture: [encoded.cls for encoded in picture.said("dinov3_objects")]),
     "ssim": _region(pixel.ssim, lambda pair: (pair.source.moments, pair.edited.rgb)),
-    "structure_similarity": lambda pair, area, _models: patches.structure_similarity(
-        pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
-    ),
+    "structure_similarity": _of_patches(patches.structure_similarity, None),
     "tone_residual": _region(pixel.tone_residual, lambda pair: (pair.source.lab, pair.edited.lab)),
 }
 
@@ -201,12 +199,13 @@ def subject_face(picture: SeenImage) -> Face | None:
 def look(pairs: Sequence[SeenPair], wanted: Collection[str], models: Models) -> None:
     """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone, or
     person_dinov3 for the pictures cut to their persons."""
-    persons = list({id(p): p for pair in pairs if pair.areas.boxes for p in pair.persons}.values())
-    sources = list({id(pair.source): pair.source for pair in pairs}.values())
-    pictures = list({id(p): p for pair in pairs for p in (pair.source, pair.edited)}.values())
+    by_name = {
+        "{}": [picture for pair in pairs for picture in pair.both],
+        "source_{}": [pair.source for pair in pairs],
+        "person_{}": [picture for pair in pairs if pair.areas.boxes for picture in pair.persons],
+    }
     for what, ask in LOOKS.items():
-        asked = pictures if what in wanted else sources if f"source_{what}" in wanted else []
-        asked = asked + persons if f"person_{what}" in wanted else asked
+        asked = dict.fromkeys(p for name, own in by_name.items() if name.format(what) in wanted for p in own)
         new = [picture for picture in asked if what not in picture.found]
         for picture, answer in zip(new, answers(partial(ask, models), new), strict=True):
             picture.found[what] = answer
@@ -216,11 +215,11 @@ def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
     """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
 
     What goes into the network is the edit's pixels in the area and the source's elsewhere."""
-    by_source: dict[int, list[SeenPair]] = {}
+    by_source: dict[SeenImage, list[SeenPair]] = {}
     for pair in pairs:
-        by_source.setdefault(id(pair.source), []).append(pair)
-    for group in by_source.values():
-        source, inside = group[0].source.rgb, []
+        by_source.setdefault(pair.source, []).append(pair)
+    for image, group in by_source.items():
+        source, inside = image.rgb, []
         for pair in group:
             try:
                 mask = pair.areas.mask(area)
@@ -234,8 +233,8 @@ def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
             pair.lpips[area] = distance
 
 
-def _whole(models: Models, pictures: list[SeenImage], slot: Slot) -> list[Encoded]:
-    return _encoded(models, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
+def _whole(models: Models, pictures: list[SeenImage], slot: Slot, method: str = "encode") -> list[Any]:
+    return _kept(models, slot, [p.rgb for p in pictures], [p.is_source for p in pictures], method)
 
 
 def _objects(models: Models, pictures: list[SeenImage], slot: Slot) -> list[list[Encoded]]:
@@ -243,33 +242,26 @@ def _objects(models: Models, pictures: list[SeenImage], slot: Slot) -> list[list
     side = models.layout(slot).side
     cuts = [[at_side(square, side) for square in picture.objects] for picture in pictures]
     sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
-    found = iter(_encoded(models, slot, [cut for own in cuts for cut in own], sources))
+    found = iter(_kept(models, slot, [cut for own in cuts for cut in own], sources))
     return [[next(found) for _ in own] for own in cuts]
 
 
-def _encoded(models: Models, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
-    ask = partial(models.ask, slot, "encode")
-    return [Encoded(*each) for each in said(models.store, models.versions.get(slot, ""), rgbs, sources, ask)]
-
-
-def _depth(models: Models, pictures: list[SeenImage]) -> list[np.ndarray]:
-    rgbs, sources, version = (
-        [p.rgb for p in pictures],
-        [p.is_source for p in pictures],
-        models.versions.get("depth", ""),
-    )
+def _kept(
+    models: Models, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool], method: str = "encode"
+) -> list[Any]:
+    """What an encoder or a depth model says of images: that of sources is kept."""
 
     def ask(missing: list[np.ndarray]) -> list[Arrays]:
-        return [(depth,) for depth in models.ask("depth", "maps", missing)]
+        return [each if isinstance(each, tuple) else (each,) for each in models.ask(slot, method, missing)]
 
-    return [depth for [depth] in said(models.store, version, rgbs, sources, ask)]
+    answers = said(models.store, models.versions.get(slot, ""), rgbs, sources, ask)
+    return [each[0] if len(each) == 1 else Encoded(*each) for each in answers]
 
 
-def _pose(models: Models, pictures: list[SeenImage]) -> list[Joints]:
-    boxes = [p.subject_box for p in pictures if p.subject_box]
-    if len(boxes) < len(pictures):
+def _own_box(picture: SeenImage) -> regions.Box:
+    if picture.subject_box is None:
         raise ValueError("the record has no box")
-    return models.ask("pose", "joints", [p.rgb for p in pictures], boxes)
+    return picture.subject_box
 
 
 def _asked(
@@ -289,8 +281,8 @@ LOOKS: dict[str, Callable[[Models, list[SeenImage]], Sequence[Any]]] = {
     "source_boxes": _asked("segmenter", "masks", lambda picture: picture.source_boxes),
     "clip_objects": partial(_objects, slot="clip"),
     "dinov3_objects": partial(_objects, slot="dinov3"),
-    "depth": _depth,
+    "depth": partial(_whole, slot="depth", method="maps"),
     "faces": _asked("faces", "find"),
     "parsing": _asked("parsing", "hair", lambda picture: getattr(subject_face(picture), "box", None)),
-    "pose": _pose,
+    "pose": _asked("pose", "joints", _own_box),
 }

@@ -187,13 +187,13 @@ class _Search:
         """Compare rows with the centres that they have not seen; those that have seen as many go together."""
         indices = indices[np.argsort(self.seen[indices], kind="stable")]
         parts = [indices[part] for part in blocks(len(indices), max(self.rows.shape[1], self.count))]
-        for rows, found in zip(parts, self.threads.map(self._products, parts), strict=True):
+
+        def products(rows: np.ndarray) -> np.ndarray:  # of rows that have seen as many centres as the first of them
+            return largest_products(self.rows[rows], self.centres[self.seen[rows[0]] : self.count])
+
+        for rows, found in zip(parts, self.threads.map(products, parts), strict=True):
             self.nearest[rows] = np.maximum(self.nearest[rows], found * self.scale[rows])
             self.seen[rows] = self.count
-
-    def _products(self, rows: np.ndarray) -> np.ndarray:
-        """The largest product of each row with the centres that the first of them has not seen."""
-        return largest_products(self.rows[rows], self.centres[self.seen[rows[0]] : self.count])
 
 
 def _first_choice(search: _Search, start: Start, seed: int) -> int:

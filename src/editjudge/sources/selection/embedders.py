@@ -10,7 +10,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -92,26 +91,25 @@ def _by_key(path: Path) -> Embed:
         raise FileError(f"{path}: not readable as Parquet: {error}") from error
     if not {"key", "embedding"} <= set(table.column_names):
         raise FileError(f"{path}: the columns key and embedding are expected, not {', '.join(table.column_names)}")
+    table = table.select(["key", "embedding"])
     kind = table.schema.field("embedding").type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not (is_list and pa.types.is_floating(kind.value_type)):
         raise FileError(
             f"{path}: embedding must be a list of floats, not {f'of {kind.value_type}' if is_list else kind}"
         )
-    table = table.filter(table["embedding"].is_valid())  # what is null is as good as missing
-    keys, vectors = pd.Index(table["key"].to_pylist()), table["embedding"].combine_chunks()
-    if not keys.is_unique:
-        raise FileError(f"{path}: key {keys[keys.duplicated(keep='last')][0]!r} stands twice")
+    vectors = table.to_pandas().dropna(subset="embedding").set_index("key")["embedding"]  # null is as good as missing
+    if not vectors.index.is_unique:
+        raise FileError(f"{path}: key {vectors.index[vectors.index.duplicated(keep='last')][0]!r} stands twice")
 
     def embed(rows: list[Row]) -> np.ndarray:
-        asked = [row["key"] for row in rows]
-        if missing := [key for key, place in zip(asked, keys.get_indexer(asked), strict=True) if place < 0]:
+        found = vectors.reindex([row["key"] for row in rows])
+        if len(missing := found.index[found.isna()]):
             raise FileError(f"{path}: no embedding of key {missing[0]!r} ({len(missing)} of {len(rows)} rows)")
-        found = [np.asarray(vectors[place].values) for place in keys.get_indexer(asked).tolist()]
-        for key, vector in zip(asked, found, strict=True):
-            if vector.shape != found[0].shape:
-                raise FileError(f"{path}: key {key!r} has {len(vector)} values, others {len(found[0])}")
-        return np.stack(found)
+        for key, vector in found.items():
+            if vector.shape != found.iloc[0].shape:
+                raise FileError(f"{path}: key {key!r} has {len(vector)} values, others {len(found.iloc[0])}")
+        return np.stack(found.tolist())
 
     return embed
 
