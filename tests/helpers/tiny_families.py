@@ -1,5 +1,6 @@
-"""Tiny random checkpoints of eight families of vision-language models, in the file layout of their hub repositories."""
+"""Tiny random checkpoints of nine families of vision-language models, in the file layout of their hub repositories."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -135,25 +137,43 @@ def internvl() -> Family:
     return Family(config, made)
 
 
+def gemma(*layout: str, **names: str) -> tuple[hf.PreTrainedTokenizerFast, dict[str, Any], str]:
+    """A tokenizer, sizes of a language model whose layers look near and far, and a template. layout: of an image."""
+    tokens = tokenizer(("<pad>", "<end_of_turn>", "<start_of_turn>", "<bos>", *names.values()), **names)
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 512}
+    shown = "<bos>" + TURNS.replace("im_", "").replace("<|start|>assistant", "<|start|>model")
+    shown = shown.replace("<|start|>", "<start_of_turn>").replace("<|end|>", "<end_of_turn>")
+    return tokens, text(tokens, **layers), shown.replace("IMAGE", "".join(layout))
+
+
 def gemma3() -> Family:
     names = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
-    tokens = tokenizer(("<pad>", "<end_of_turn>", "<start_of_turn>", "<bos>", *names.values()), **names)
+    tokens, words, shown = gemma("<start_of_image>", **names)
     keys = ("boi_token_index", "eoi_token_index", "image_token_index")
     ids = {key: tokens.convert_tokens_to_ids(token) for key, token in zip(keys, names.values(), strict=True)}
-    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 512}
-    words = text(tokens, query_pre_attn_scalar=24, **layers)
+    words["query_pre_attn_scalar"] = 24
     vision = TOWER | {"image_size": 56, "patch_size": 14}
     config = hf.Gemma3Config(text_config=words, vision_config=vision, mm_tokens_per_image=4, **ids)
     images = Gemma3ImageProcessorPil(size={"height": 56, "width": 56}, **GREY)
-    shown = "<bos>" + TURNS.replace("im_", "").replace("<|start|>assistant", "<|start|>model")
-    shown = shown.replace("<|start|>", "<start_of_turn>").replace("<|end|>", "<end_of_turn>")
-    shown = shown.replace("IMAGE", "<start_of_image>")
     return Family(config, hf.Gemma3Processor(images, tokens, image_seq_length=4, chat_template=shown))
 
 
-FAMILIES = {
-    made.__name__: made for made in (qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5, qwen3_5_moe, glm4v, internvl, gemma3)
-}
+def gemma4() -> Family:
+    """Its first layer's keys and values are the second's, and words have embeddings a layer."""
+    names = {name: f"<|{name}>" for name in ("boi_token", "eoi_token", "image_token", "boa_token", "eoa_token")}
+    tokens, words, shown = gemma("<|image_token>", **names)
+    words |= {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": len(tokens) + 1, "global_head_dim": 24}
+    words["vocab_size"] = len(tokens) + 1  # the processor adds a token for videos
+    ids = {f"{n}_token_id": tokens.convert_tokens_to_ids(f"<|{n}_token>") for n in ("boi", "eoi", "image", "boa")}
+    vision = TOWER | {"head_dim": 24, "num_key_value_heads": 2, "patch_size": 8, "pooling_kernel_size": 2}
+    config = hf.Gemma4Config(text_config=words, vision_config=vision, audio_config=None, **ids)
+    images = Gemma4ImageProcessorPil(patch_size=8, pooling_kernel_size=2, max_soft_tokens=70)
+    kind = without_video(hf.Gemma4Processor)
+    return Family(config, kind(hf.Gemma4AudioFeatureExtractor(), images, tokens, None, chat_template=shown))
+
+
+MADE = (qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5, qwen3_5_moe, glm4v, internvl, gemma3, gemma4)
+FAMILIES = {made.__name__: made for made in MADE}
 
 
 def save(name: str, folder: Path) -> Path:
@@ -167,6 +187,20 @@ def save(name: str, folder: Path) -> Path:
                 weight.add_(0.05 * torch.randn_like(weight))
     tokens = made.processor.tokenizer
     net.generation_config = hf.GenerationConfig(eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id)
-    net.save_pretrained(folder)
+    net.save_pretrained(folder, max_shard_size="200KB" if name == "qwen3_vl_moe" else "1GB")
     made.processor.save_pretrained(folder)
+    if (
+        name != "gemma4"
+    ):  # its repositories have one file; of the others the images' settings lie in a file of their own
+        whole = json.loads((folder / "processor_config.json").read_text())
+        images = whole.pop("image_processor") | {"processor_class": whole["processor_class"]}
+        if name == "qwen2_5_vl":
+            size = images.pop("size")
+            images |= {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+        elif name == "internvl":
+            images["crop_to_patches"] = False  # its processor cuts all the same
+        (folder / "preprocessor_config.json").write_text(json.dumps(images))
+        (folder / "processor_config.json").unlink()
+        if "image_seq_length" in whole:
+            (folder / "processor_config.json").write_text(json.dumps(whole))
     return folder

@@ -205,15 +205,15 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     serve = params.load(ROOT / "params.yaml")["serve"]
-    how = ServedSetting(model=str(base_dir), dtype="float32", batch_size=4)
 
-    def name(**changes: object) -> str:
+    def name(least: int = 0, most: int = 0, **changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
+        how = ServedSetting(model=str(base_dir), dtype="float32", batch_size=4, min_pixels=least, max_pixels=most)
         way = form("pvc", CONSISTENCY)
         return ChatAsking(how, way, None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
 
     assert name() == name(port=0, start_seconds=1.0)
-    sizes = {name(min_pixels=least, max_pixels=most) for least, most in ((4, 9), (5, 9), (4, 8))}
+    sizes = {name(least, most) for least, most in ((4, 9), (5, 9), (4, 8))}
     assert len({name(), name(engine="vllm"), *sizes}) == 5
 
 

@@ -20,8 +20,9 @@ import pytest
 from editjudge.cli import serve
 from editjudge.core import params
 from editjudge.core.settings import section
+from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch
-from editjudge.models.serve.launch import Checkpoint, Serving, ServingError, running
+from editjudge.models.serve.launch import Serving, ServingError, running
 
 ROOT = Path(__file__).parents[2]
 Install = Callable[..., None]
@@ -50,10 +51,12 @@ def how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serving:
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Checkpoint:
+def checkpoint(tmp_path: Path) -> LocalSetting:
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge/config.json").write_text("{}")
-    return Checkpoint(str(tmp_path / "judge"), "bfloat16", 8)
+    size = {"shortest_edge": 65_536, "longest_edge": 16_777_216}
+    (tmp_path / "judge/preprocessor_config.json").write_text(json.dumps({"size": size}))
+    return LocalSetting(model=str(tmp_path / "judge"), dtype="bfloat16", batch_size=8)
 
 
 @pytest.fixture
@@ -74,11 +77,11 @@ def arguments(log: Path) -> list[str]:
     return json.loads(log.read_text().splitlines()[0].removeprefix("arguments ").removesuffix(" 1"))
 
 
-def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: LocalSetting) -> None:
     vllm()
     handler = signal.getsignal(signal.SIGTERM)
-    paper = replace(how, min_pixels=262_144, max_pixels=1_310_720, arguments=["--enforce-eager"])
-    with running(checkpoint, paper) as server:
+    paper = replace(how, arguments=["--enforce-eager"])
+    with running(replace(checkpoint, min_pixels=262_144, max_pixels=1_310_720), paper) as server:
         port = server.url.removeprefix("http://127.0.0.1:").removesuffix("/v1")
         program, model, *flags = arguments(server.log)
         assert signal.getsignal(signal.SIGTERM) is not handler
@@ -101,7 +104,7 @@ def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: 
     }
     assert server.process.returncode == -signal.SIGTERM
     assert server.log == Path(f"work/serve/judge-{port}.log")
-    assert "--mm-processor-kwargs" not in launch.command(checkpoint, how, 1)
+    assert "--mm-processor-kwargs" not in launch.command(checkpoint, how, 1), "the checkpoint's own"
 
 
 @pytest.fixture
@@ -116,7 +119,7 @@ def adapter(tmp_path: Path) -> Path:
 
 
 def test_an_adapter_is_served_without_being_merged(
-    vllm: Install, how: Serving, checkpoint: Checkpoint, adapter: Path
+    vllm: Install, how: Serving, checkpoint: LocalSetting, adapter: Path
 ) -> None:
     vllm()
     with running(replace(checkpoint, adapter=str(adapter)), how) as server:
@@ -133,7 +136,7 @@ def test_an_adapter_is_served_without_being_merged(
 
 
 def test_copies_on_chosen_gpus_leave_room_for_others(
-    vllm: Install, how: Serving, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+    vllm: Install, how: Serving, checkpoint: LocalSetting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vllm()
     monkeypatch.setenv("PYTHONPATH", "src")
@@ -172,14 +175,13 @@ def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> No
 ENGINE = ROOT / Serving().program
 
 
-def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Path, vllm: Install) -> None:
+def test_vllm_knows_every_flag(how: Serving, checkpoint: LocalSetting, adapter: Path, vllm: Install) -> None:
     """By vLLM's own parser where `make vllm` has made its environment, else by the list that this printed."""
     vllm()
     listed = Path(__file__).with_name("vllm_flags.txt").read_text().splitlines()
     locked = (ROOT / "configs/vllm.lock").read_text().splitlines()
     assert listed[0].replace(" ", "==") in locked, "the list is of the version that is installed"
-    pixels = replace(how, min_pixels=262_144, max_pixels=1_310_720, data_parallel=8)
-    words = launch.command(replace(checkpoint, adapter=str(adapter)), pixels, 1)[2:]
+    words = launch.command(replace(checkpoint, adapter=str(adapter)), replace(how, data_parallel=8), 1)[2:]
     assert {word for word in words if word.startswith("--")} <= set(listed)
     if ENGINE.is_file():
         script = [ENGINE.with_name("python"), ROOT / "tests/helpers/vllm_flags.py"]
@@ -187,7 +189,7 @@ def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Pa
 
 
 def test_a_slow_start_is_waited_for_and_a_death_is_told_with_its_last_words(
-    vllm: Install, how: Serving, checkpoint: Checkpoint, capsys: pytest.CaptureFixture
+    vllm: Install, how: Serving, checkpoint: LocalSetting, capsys: pytest.CaptureFixture
 ) -> None:
     vllm(healthy=time.time() + 1.5)
     with running(checkpoint, how):
@@ -205,7 +207,7 @@ def test_a_slow_start_is_waited_for_and_a_death_is_told_with_its_last_words(
 
 
 def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_ignore(
-    vllm: Install, how: Serving, checkpoint: Checkpoint
+    vllm: Install, how: Serving, checkpoint: LocalSetting
 ) -> None:
     vllm(first="signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '60'])")
     found: list[psutil.Process] = []
@@ -226,10 +228,11 @@ def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_i
 
 STAGE = """
 import signal, sys
-from editjudge.models.serve.launch import Checkpoint, Serving, running
+from editjudge.models.chat.settings import LocalSetting
+from editjudge.models.serve.launch import Serving, running
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 how = Serving(engine="vllm", program="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
-with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
+with running(LocalSetting(model=sys.argv[1]), how) as server:
     print(server.process.pid, flush=True)
     server.process.wait()
 """
@@ -241,7 +244,7 @@ with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
     [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGHUP, -signal.SIGHUP)],
 )  # a lack of memory, a lost terminal
 def test_a_killed_stage_leaves_no_server_on_the_gpus(
-    number: signal.Signals, code: int, vllm: Install, how: Serving, checkpoint: Checkpoint
+    number: signal.Signals, code: int, vllm: Install, how: Serving, checkpoint: LocalSetting
 ) -> None:
     vllm()
     words, ours = [sys.executable, "-c", STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -258,7 +261,7 @@ def test_a_killed_stage_leaves_no_server_on_the_gpus(
     assert not left
 
 
-def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: Checkpoint) -> None:
+def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: LocalSetting) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(ServingError, match="no vllm: run `make vllm`"), running(checkpoint, how):
         pass
@@ -287,8 +290,7 @@ def test_the_setting_is_checked() -> None:
         ({"arguments": "--x"}, r"serve\.arguments must be a list"),
         ({"arguments": [1]}, r"serve\.arguments\.0 must be a text"),
         ({"gpus": 2}, r"serve\.gpus is unknown"),
-        ({"min_pixels": 5}, "must both be 0"),
-        ({"min_pixels": 5, "max_pixels": 4}, "must both be 0"),
+        ({"min_pixels": 5}, r"serve\.min_pixels is unknown"),
         ({"gpu_memory_utilization": 0.0}, r"serve\.gpu_memory_utilization must be above 0"),
         ({"data_parallel": 8}, r"serve\.data_parallel and tensor_parallel must be 1: the embedded server runs one"),
         ({"engine": "vllm", "data_parallel": 8, "devices": [0, 1]}, r"serve\.devices names 2 GPUs: 8 are needed"),
@@ -304,8 +306,9 @@ def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     values = params.load(ROOT / "params.yaml")
     values["judges"]["pvc_judge"]["model"] = "models/tiny_base"
-    assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/tiny_base", "float32", 32)
-    assert serve.checkpoint_of(values, None, "models/tiny_base") == Checkpoint("models/tiny_base", "bfloat16", 32)
+    for judge, folder, dtype in (("pvc_judge", None, "float32"), (None, "models/tiny_base", "bfloat16")):
+        found = serve.checkpoint_of(values, judge, folder)
+        assert (found.model, found.dtype, found.batch_size) == ("models/tiny_base", dtype, 32)
     words = r"judges\.measures has no folder: only transformers and served judges"
     with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)

@@ -2,8 +2,12 @@
 
 import copy
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import lessons
@@ -11,23 +15,37 @@ import numpy as np
 import pytest
 import tiny_families
 import torch
-from peft import PeftModel
+import transformers
+from peft import PeftModel, get_peft_model
 from pixel_scorer import Served
+from ruamel.yaml import YAML
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from editjudge.cli import settings
 from editjudge.core import images
 from editjudge.core.errors import FileError
+from editjudge.core.settings import read
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.models.chat.checkpoint import bound, load_model, load_processor
 from editjudge.models.chat.local_model import Chat, ChatModel, Reply, load
+from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import WholeChats
-from editjudge.models.serve import server
+from editjudge.models.serve import launch, server
+from editjudge.models.serve.launch import Serving
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import trainer
+from editjudge.training.lesson import Lesson, Prepare, lora, processor_of
 from editjudge.training.samples import Sample
+from editjudge.training.settings import SingleEdits, TrainJudgeSetting
 
+ROOT = Path(__file__).parents[2]
+PROFILES = [None, *sorted(file.stem for file in (ROOT / "profiles").iterdir())]
+PUBLISHED = {"shortest_edge": 65_536, "longest_edge": 16_777_216}  # Qwen3-VL's own bounds on pixels
+SIDES = ((512, 512), (1024, 1024), (1600, 1200), (300, 40), (40, 96))
 BRIEF = {"max_steps": 1, "held_out_share": 0.0, "min_pixels": 0, "max_pixels": 0}
 
 
@@ -122,6 +140,75 @@ def test_bounds_on_pixels(family: Path, png: Callable[..., bytes]) -> None:
         with pytest.raises(FileError, match="shows all images at one size"):
             tokens(0, 4096)
         return
-    assert tokens(0, 64 * 64) < tokens(0, 160 * 160)
-    if family.name != "internvl":  # which takes the number of tiles that fits the image best
+    assert tokens(0, 64 * 64) < tokens(0, 400 * 400)
+    if family.name not in ("internvl", "gemma4"):  # which take the number of tiles, or of tokens, that fits best
         assert tokens(256 * 256, 512 * 512) > tokens(0, 160 * 160)
+
+
+def entries(profile: str | None) -> Iterator[tuple[str, LocalSetting, Any]]:
+    """Each checkpoint that a judge, a scorer or a rater has: what it is called, its setting, and its training here."""
+    text = YAML()
+    values = text.load((ROOT / "params.yaml").read_text())
+    if profile:
+        settings.apply(values, profile)
+    values = json.loads(json.dumps(values))
+    made = {"models/judge": read("train_judge", TrainJudgeSetting, values["train_judge"])}
+    for name, given in values["train_scorer"].items():
+        made[f"models/scorers/{name}"] = read(f"train_scorer.{name}", SingleEdits, given)
+    for section, kind in (("judges", JudgeSetting), ("raters", RaterSetting), ("scorers", ScorerEntry)):
+        for name, given in values[section].items():
+            entry = read(f"{section}.{name}", kind, given)
+            setting = getattr(entry, "model", None)
+            if isinstance(entry, CheckpointSetting):
+                setting = LocalSetting(model=entry.model)
+            if isinstance(setting, LocalSetting):
+                yield f"{section}.{name}", setting, made.get(setting.model)
+
+
+@pytest.mark.parametrize("backend", ["pil", "torchvision"])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(
+    profile: str | None, backend: str, tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tokens of an image: as the training shows it, as it is asked in this process, and by what vLLM is told."""
+    monkeypatch.chdir(ROOT)
+    if backend == "torchvision" and not find_spec("torchvision"):
+        pytest.skip("torchvision does not load beside the CPU build of torch")
+    classes = {"pil": Qwen2VLImageProcessorPil, "torchvision": transformers.Qwen2VLImageProcessor}
+    pictures = [png(n, height, width) for n, (width, height) in enumerate(SIDES)]
+
+    def tokens(processor: Any, shown: Sequence[np.ndarray], **told: Any) -> list[int]:
+        show = classes[backend](**processor.image_processor.to_dict())
+        given = {"input_data_format": "channels_last", "return_tensors": "pt", **told}
+        return [int(show(images=[image], **given)["image_grid_thw"].prod()) // 4 for image in shown]
+
+    published = tiny_families.save("qwen3_vl", tmp_path / "published")
+    content = json.loads((published / "preprocessor_config.json").read_text())
+    (published / "preprocessor_config.json").write_text(json.dumps(content | {"size": PUBLISHED}))
+    found = dict[str, list[int]]()
+    for name, setting, training in entries(profile):
+        base = ROOT / (training.base if training else setting.model)
+        folder = base = base if base.is_dir() else published
+        if training:
+            processor = processor_of(base, training)
+            rows = Prepare(processor, Lesson(training).columns, dict, 0, False)
+            processor.save_pretrained(tmp_path / name)
+            folder = tmp_path / name
+            if training.where == "train_judge":
+                adapted = get_peft_model(load_model(base), lora(training))
+                adapted.save_pretrained(str(folder))
+                folder = tmp_path / f"{name}-merged"
+                merge_adapter(base, tmp_path / name, folder)
+            shown = list(map(rows.load, pictures))
+            processor.image_processor.do_resize = False
+            found[name] = tokens(processor, shown)
+        whole = [images.decode(picture) for picture in pictures]
+        asked = tokens(bound(load_processor(folder), setting.min_pixels, setting.max_pixels), whole)
+        assert found.setdefault(name, asked) == asked, name
+        words = launch.command(replace(setting, model=str(folder)), Serving("vllm", program=sys.executable), 1)
+        flag = "--mm-processor-kwargs"
+        told = json.loads(words[words.index(flag) + 1]) if flag in words else {}
+        assert tokens(load_processor(folder), whole, **told) == asked, name
+    if profile == "paper":
+        assert found["raters.imgedit_judge"][0] > 900, "of 512 x 512 pixels"
+        assert found["judges.pvc_judge"] == found["judges.base"]

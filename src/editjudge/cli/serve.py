@@ -9,6 +9,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.settings import read, section
 from editjudge.judges.asking import open_scorer
 from editjudge.judges.settings import ChatJudgeSetting, JudgeSetting
+from editjudge.models.chat.models import at_hand
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
@@ -65,11 +66,12 @@ def serve(
     raise launch.ServingError(f"the server ended with code {code}{launch.tail(server.log)}")
 
 
-def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
-    """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
+def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> LocalSetting:
+    """The model of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
     how = section(values, "serve", launch.Serving)
     if judge is None:
-        return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
+        folder = str(hub.checkpoint("--model", str(model)))
+        return LocalSetting(model=folder, dtype=how.dtype, batch_size=how.max_num_seqs)
     setting = section(values, f"judges.{judge}", JudgeSetting)
     own = setting.model if isinstance(setting, ChatJudgeSetting) else None
     if not isinstance(own, LocalSetting):
@@ -77,8 +79,7 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
         raise settings.ParamsError(
             f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
         )
-    folder = str(hub.checkpoint(f"judges.{judge}.model", own.model))
-    return launch.Checkpoint(folder, own.dtype, own.batch_size, own.lora)
+    return at_hand(f"judges.{judge}", own)
 
 
 def changed(values: dict[str, Any], name: str, kind: type[T], given: dict[str, Any]) -> T:

@@ -242,7 +242,7 @@ class ScorerLesson(lesson.Lesson):
         torch.nn.Module.to(scoring.model, dtype=torch.bfloat16 if setting.bf16 else torch.float32)
         means = answers_of(cast(torch.Tensor, made.calibration), setting).means[:, 0]
         aggregates = sorted(aggregate(means, None, setting.aggregation)[0].tolist())
-        size, looks = processor.image_processor.size, scoring.looks
+        size, looks = processor.image_processor.size or {}, scoring.looks
         description = checkpoint.Description(
             **{name: getattr(setting, name) for name in ("dimensions", "token", "head", "head_sizes", "head_shared")},
             questions=tuple(prompt.user for prompt in looks.prompts[0]),

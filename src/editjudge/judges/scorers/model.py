@@ -159,6 +159,10 @@ class TokenRow(nn.Module):
         self.embeddings, self.token = embeddings, token
         self.row = nn.Parameter(embeddings.weight[token].detach().clone().float())
 
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.embeddings.weight  # Gemma 4 reads the row that pads
+
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         found = self.embeddings(ids)
         row = self.row * getattr(self.embeddings, "embed_scale", 1.0)  # Gemma's are scaled
@@ -218,9 +222,11 @@ def add_token(model: Any, tokenizer: PreTrainedTokenizerBase, token: str) -> int
     if tokenizer.add_tokens([token], special_tokens=True):
         if len(embeddings(model).weight) < len(tokenizer):
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-        rows = embeddings(model).weight
+        size = embeddings(model).num_embeddings
         with torch.no_grad():
-            rows[known] = rows[:known].float().mean(0)
+            for module in model.modules():  # Gemma 4 has embeddings of each layer, too
+                if isinstance(module, nn.Embedding) and module.num_embeddings == size:
+                    module.weight[known] = module.weight[:known].float().mean(0)
     return int(tokenizer.get_vocab()[token])
 
 

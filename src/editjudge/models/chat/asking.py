@@ -145,7 +145,8 @@ class EndpointModel:
         how = self.setting
         reached = (how.max_in_flight, how.per_minute, how.timeout, how.connect_timeout, how.tries)
         self.endpoint = Endpoint(Connection(base_url, key, *reached), self.account.retries)
-        self.urls = DataUrls(PixelLimits(how.min_pixels, how.max_pixels))
+        own = isinstance(how, EndpointSetting)  # what is served resizes by itself
+        self.urls = DataUrls(PixelLimits(how.min_pixels, how.max_pixels) if own else PixelLimits())
         self.under_way = 0
         self.one_done = asyncio.Event()
         self.failed_in_a_row = 0

@@ -12,11 +12,13 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, ProcessorMixin
+from transformers.image_utils import SizeDict
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
 
 from editjudge.core import checkpoints, images
 from editjudge.core.errors import FileError
+from editjudge.models.weights.adapter import image_sizes
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -50,11 +52,26 @@ def model_class(folder: Path) -> Any:
     return MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
 
 
+class WithoutVideo(ProcessorMixin):
+    """A processor less its video part, which needs torchvision: the last of its parts."""
+
+    def __init__(self, *parts: Any, video_processor: None = None, **named: Any) -> None:
+        super().__init__(*parts, **named)
+
+    @classmethod
+    def get_attributes(cls) -> list[str]:
+        return [name for name in super().get_attributes() if name != "video_processor"]
+
+    @classmethod
+    def _get_arguments_from_pretrained(cls, *given: Any, **how: Any) -> list[Any]:
+        return [*super()._get_arguments_from_pretrained(*given, **how), None]
+
+
 @cache
 def without_video(kind: type[ProcessorMixin]) -> type[ProcessorMixin]:
-    """The class less its video part, which needs torchvision. It keeps its name, which is what a checkpoint records."""
-    parts = [name for name in kind.get_attributes() if name != "video_processor"]
-    return type(kind.__name__, (kind,), {"get_attributes": classmethod(lambda cls: parts)})
+    """The class so. It keeps its name, which is what a checkpoint records."""
+    has = "video_processor" in kind.get_attributes()
+    return type(kind.__name__, (kind, WithoutVideo), {}) if has else kind
 
 
 def __getattr__(name: str) -> Any:
@@ -87,17 +104,10 @@ def load_processor(model_dir: str | Path) -> Any:
 def bound(processor: Any, least: int, most: int) -> Any:
     """The processor, which from now on shows images at `least` to `most` pixels; 0 leaves a bound as it is.
 
-    Of a processor that cuts images into tiles, only `most` counts. FileError: one that shows all images at one size."""
+    FileError as `image_sizes`, which a server is told."""
     images = processor.image_processor
-    frames = 2 if type(images).__name__.startswith("Glm4v") else 1  # as which an image counts there
-    if known := images.size.get("longest_edge"):
-        longest = most * frames or known
-        shortest = min(least * frames or images.size["shortest_edge"], longest)
-        images.size = type(images.size)(shortest_edge=shortest, longest_edge=longest)
-    elif most and hasattr(images, "max_patches"):
-        images.max_patches = max(1, most // (images.size["height"] * images.size["width"]))
-    elif least or most:
-        raise FileError(f"min_pixels, max_pixels: a {type(images).__name__} shows all images at one size")
+    for name, value in image_sizes(images.to_dict(), least, most).items():
+        setattr(images, name, SizeDict(**value) if name == "size" else value)
     return processor
 
 

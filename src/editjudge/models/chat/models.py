@@ -36,7 +36,7 @@ from editjudge.models.chat.settings import (
 )
 from editjudge.models.endpoint import pictures
 from editjudge.models.endpoint.spending import Account
-from editjudge.models.serve.launch import Checkpoint, Running, Serving, running
+from editjudge.models.serve.launch import Running, Serving, running
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
@@ -94,9 +94,7 @@ class Model(ExitStack):
 
     @functools.cached_property
     def _server(self) -> Running:
-        setting = cast(ServedSetting, self.setting)
-        checkpoint = Checkpoint(setting.model, setting.dtype, setting.batch_size, setting.lora)
-        return self.enter_context(running(checkpoint, section(params.load(), "serve", Serving)))
+        return self.enter_context(running(cast(ServedSetting, self.setting), section(params.load(), "serve", Serving)))
 
     @functools.cached_property
     def _pool(self) -> ProcessPoolExecutor:
@@ -126,7 +124,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
         parts += [weights_hash(Path(setting.lora))] if setting.lora else []
     if isinstance(setting, ServedSetting):
         how = section(params.load(), "serve", Serving)
-        parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
+        parts += [how.engine, list(how.arguments)]
     if isinstance(setting, TransformersSetting):
         parts += [identity(LOCAL)]
         parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []

@@ -27,7 +27,8 @@ from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
 from editjudge.engine.workers import end_with_parent
-from editjudge.models.weights.adapter import image_sizes, read_config
+from editjudge.models.chat.settings import LocalSetting
+from editjudge.models.weights.adapter import image_settings, image_sizes, read_config
 
 LAST_LINES = 15
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can reserve for an adapter
@@ -39,17 +40,6 @@ class ServingError(UserError, RuntimeError):
     """A server that cannot be started, or that ended by itself."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """What is served. model: a folder. batch_size: requests that the embedded server answers together. adapter: the
-    folder of a LoRA adapter of it, which is served in its place."""
-
-    model: str
-    dtype: str
-    batch_size: int
-    adapter: str | None = None
-
-
 @settings_class(frozen=True, config=FORBID)
 class Serving:
     """The section `serve` of params.yaml: how a checkpoint is served.
@@ -59,8 +49,8 @@ class Serving:
     model; data_parallel: copies of it (the embedded server has one). devices: numbers of the GPUs that it may use, of
     those that the stage sees; none: all. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most.
     max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most.
-    min_pixels, max_pixels: vLLM resizes images to between these; 0: the checkpoint's. start_seconds: until it must be
-    healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the engine."""
+    start_seconds: until it must be healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the
+    engine. At which sizes images are shown, the checkpoint says, or the entry whose model it is."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
     program: Text = ".vllm/bin/vllm"
@@ -74,15 +64,11 @@ class Serving:
     max_model_len: Annotated[Positive, Field(le=10_000_000)] = 48_000
     max_num_seqs: Annotated[Positive, Field(le=10_000)] = 32
     images: Annotated[Positive, Field(le=1000)] = 3
-    min_pixels: Count = 0
-    max_pixels: Count = 0
     arguments: Sequence[Text] = ()
     start_seconds: Annotated[Real, Field(ge=0.1, le=86_400)] = 900.0
     stop_seconds: Annotated[Real, Field(ge=0, le=86_400)] = 15.0
 
     def __post_init__(self) -> None:
-        if not (self.min_pixels == self.max_pixels == 0 or 0 < self.min_pixels <= self.max_pixels):
-            raise Wrong("min_pixels", "and max_pixels must both be 0, or in this order")
         gpus = self.data_parallel * self.tensor_parallel
         if self.engine == "transformers" and gpus > 1:
             raise Wrong("data_parallel", "and tensor_parallel must be 1: the embedded server runs one copy on one GPU")
@@ -101,7 +87,7 @@ class Running:
 
 
 @contextmanager
-def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
+def running(checkpoint: LocalSetting, how: Serving) -> Iterator[Running]:
     """Serves a checkpoint as long as the block lasts; the model's name there is its folder, or its adapter's.
 
     The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread). Where
@@ -122,7 +108,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
         process = subprocess.Popen(words, env=environment(how), preexec_fn=ends, **own)
         try:
             wait_until_healthy(process, how, port, log)
-            yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
+            yield Running(f"http://{how.host}:{port}/v1", checkpoint.lora or checkpoint.model, process, log)
         finally:  # SIGTERM to the server and its children; after a while, or if interrupted, SIGKILL to what is left
             try:
                 with suppress(ProcessLookupError, subprocess.TimeoutExpired):
@@ -157,18 +143,19 @@ def environment(how: Serving) -> dict[str, str]:
     return told
 
 
-def command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
+def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
     """`vllm serve` with the reference's flags, or the embedded server in an interpreter of its own.
 
     A checkpoint's own sampling defaults are left aside by vLLM: what a request does not say is then what the API says.
-    The embedded server takes the image sizes of the checkpoint."""
+    Images are shown as in this process: in the checkpoint's bounds on pixels, in its adapter's, or in the setting's."""
     flags: dict[str, Any] = {"host": how.host, "port": port, "dtype": checkpoint.dtype}
     flags["max-model-len"] = how.max_model_len
-    adapter = checkpoint.adapter
+    adapter, least, most = checkpoint.lora, checkpoint.min_pixels, checkpoint.max_pixels
     if how.engine == "transformers":
         begin = [sys.executable, "-m", "editjudge.models.serve.server"]
         flags |= {"model": checkpoint.model, "name": adapter or checkpoint.model}
         flags |= {"batch-size": checkpoint.batch_size, "images": how.images}
+        flags |= {"min-pixels": least, "max-pixels": most} if least or most else {}
         flags |= {} if adapter is None else {"adapter": adapter}
     else:
         program = shutil.which(how.program)
@@ -184,7 +171,7 @@ def command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
             "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
             "generation-config": "vllm",
         }
-        size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels} if how.max_pixels else None
+        shown = image_settings(Path(adapter)) if adapter else {}
         if adapter is not None:
             config = read_config(Path(adapter))
             rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
@@ -192,9 +179,9 @@ def command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
                 raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
             flags["lora-modules"] = json.dumps({"name": adapter, "path": str(Path(adapter).resolve())})
             flags["max-lora-rank"] = next(each for each in LORA_RANKS if each >= rank)
-            size = size or image_sizes(Path(adapter))
-        if size:
-            flags["mm-processor-kwargs"] = json.dumps({"size": size})
+        if shown or least or most:
+            sizes = image_sizes(shown or image_settings(Path(checkpoint.model)), least, most)
+            flags["mm-processor-kwargs"] = json.dumps(sizes)
     return [*begin, *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *how.arguments]
 
 

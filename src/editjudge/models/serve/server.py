@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from editjudge.core import images
 from editjudge.engine.serving import MAX_DECODED, Batcher, Rejected, Room, decoded_size, invalid, read_body, rejected
-from editjudge.models.chat.checkpoint import DTYPES
+from editjudge.models.chat.checkpoint import DTYPES, bound
 from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Reply, decode, load
 
 MAX_WAITING = 1024  # requests; more are sent away
@@ -240,9 +240,12 @@ def main() -> None:
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-model-len", type=int, default=48_000)
+    for limit in ("--min-pixels", "--max-pixels"):
+        parser.add_argument(limit, type=int, default=0, help="of an image as it is shown; 0: the checkpoint's")
     parser.add_argument("--images", type=int, default=3, help="most images of a request")
     given = parser.parse_args()
     model = load(given.model, given.dtype, given.adapter)
+    bound(model.processor, given.min_pixels, given.max_pixels)
     server = Server(model, given.name or given.model, given.batch_size, given.max_model_len, given.images)
     uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
 

@@ -9,7 +9,10 @@ from typing import Any
 
 from editjudge.core.errors import FileError
 
-PROCESSOR = "processor_config.json"
+PROCESSOR, IMAGES = "processor_config.json", "preprocessor_config.json"
+SIZES = ("size", "max_patches", "max_soft_tokens")  # settings of image processors by which they choose sizes
+OLDER = ("min_pixels", "max_pixels")  # which are taken before `size` where a file has both
+SOFT_TOKENS = (70, 140, 280, 560, 1120)  # of an image, that Gemma 4 knows
 PATTERNS = {"type": ["string", "array", "null"], "items": {"type": "string"}}
 SCHEMA = {
     "if": {"properties": {"peft_type": {"const": "LORA"}}},
@@ -55,14 +58,42 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def image_sizes(folder: Path) -> Any:
-    """The sizes of images that an adapter was trained with, by the processor beside it; None without one. FileError: a
-    processor that says none."""
+def image_settings(folder: Path) -> dict[str, Any]:
+    """The settings of the image processor in a folder, in either of the files that may hold them; {}: there is none.
+
+    FileError: a processor that does not say how it shows images."""
     path = folder / PROCESSOR
-    try:
-        return read_json(path)["image_processor"]["size"] if path.is_file() else None
-    except (LookupError, TypeError) as error:
-        raise FileError(f"{path} has no image_processor with a size") from error
+    found = read_json(path).get("image_processor") if path.is_file() else None
+    if found is None and (folder / IMAGES).is_file():
+        path = folder / IMAGES
+        found = read_json(path)
+    if path.is_file() and not (isinstance(found, dict) and {*SIZES, *OLDER} & found.keys()):
+        raise FileError(f"{path} has no image_processor with a size")
+    return found or {}
+
+
+def image_sizes(images: Mapping[str, Any], least: int = 0, most: int = 0) -> dict[str, Any]:
+    """What decides at which sizes an image processor with these settings shows images, between so many pixels; 0 leaves
+    a bound as it is.
+
+    Of one that cuts images into tiles, or knows a few numbers of tokens, only `most` counts. FileError: it shows all
+    images at one size."""
+    size, older = images.get("size") or {}, [images.get(name) for name in OLDER]
+    known = [a or size.get(b) or 0 for a, b in zip(older, ("shortest_edge", "longest_edge"), strict=True)]
+    if all(known):
+        frames = 2 if str(images.get("image_processor_type")).startswith("Glm4") else 1  # as which an image counts
+        longest = most * frames or known[1]
+        return {"size": {"shortest_edge": min(least * frames or known[0], longest), "longest_edge": longest}}
+    own = {name: images[name] for name in SIZES if images.get(name)}
+    if most and "max_soft_tokens" in own:
+        side = images["patch_size"] * images["pooling_kernel_size"]
+        own["max_soft_tokens"] = max((n for n in SOFT_TOKENS if n * side**2 <= most), default=SOFT_TOKENS[0])
+    elif most and "max_patches" in own:
+        own["max_patches"] = max(1, most // (size["height"] * size["width"]))
+    elif least or most:
+        kind = images.get("image_processor_type", "processor that")
+        raise FileError(f"min_pixels, max_pixels: a {kind} shows all images at one size")
+    return own
 
 
 def check_patterns(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:

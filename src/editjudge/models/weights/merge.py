@@ -31,13 +31,22 @@ from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, whole
 from editjudge.engine.workers import cores
-from editjudge.models.weights.adapter import PROCESSOR, check_patterns, image_sizes, read_config, read_json
+from editjudge.models.weights.adapter import (
+    IMAGES,
+    OLDER,
+    PROCESSOR,
+    check_patterns,
+    image_settings,
+    image_sizes,
+    read_config,
+    read_json,
+)
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
 STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "BF16"}
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-PROCESSORS = (PROCESSOR, "preprocessor_config.json")
+PROCESSORS = (PROCESSOR, IMAGES)
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")  # of the base, beside its weights
 MADE = {INDEX, "config.json", "merge.json", "README.md"}
 PIECE = 1 << 24  # bytes that are read at once
@@ -453,13 +462,13 @@ def _merged(piece: Piece) -> torch.Tensor:
 
 def _bound_pixels(folder: Path, adapter_dir: Path) -> None:
     """Has the processor in the folder show images in the sizes of the adapter's, where that has one."""
-    size = image_sizes(adapter_dir)
+    sizes = image_sizes(image_settings(adapter_dir)) if (adapter_dir / PROCESSOR).is_file() else {}
     for file in (folder / name for name in PROCESSORS):  # Qwen's own checkpoints have the second, others the first
-        content = read_json(file) if size and file.is_file() else {}
+        content = read_json(file) if sizes and file.is_file() else {}
         images = content.get("image_processor") if file.name == PROCESSOR else content
-        if images and images.get("size") != size:
-            images["size"] = size
-            for older in {"min_pixels", "max_pixels"} & set(images):  # which would be taken before size
+        if images and not sizes.items() <= images.items():
+            images |= sizes
+            for older in set(OLDER) & set(images):
                 del images[older]
             _write_json(file, content)
 
