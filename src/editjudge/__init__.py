@@ -1,3 +1,4 @@
+# ruff: noqa: F405
 """Judge image edits: which of two edits kept better what had to stay?
 
     >>> import editjudge
@@ -12,35 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from editjudge import api as api
-    from editjudge.api import (
-        Answer,
-        Comparison,
-        EditMeasures,
-        LoadedJudge,
-        Ranking,
-        ScoredEdit,
-        compare,
-        load_judge,
-        measure,
-        rank,
-        score,
-    )
-    from editjudge.core.errors import UserError
+    from editjudge.api import *  # noqa: F403
 
 __all__ = [
-    "Answer",
-    "Comparison",
-    "EditMeasures",
-    "LoadedJudge",
-    "Ranking",
-    "ScoredEdit",
-    "UserError",
-    "compare",
-    "load_judge",
-    "measure",
-    "rank",
-    "score",
-]
+    "Answer", "Comparison", "EditMeasures", "LoadedJudge", "Ranking", "ScoredEdit", "UserError",
+    "compare", "load_judge", "measure", "rank", "score",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 import copy
 
-from editjudge.cli.verify import report, results, small_report
+from editjudge.cli.publish import differences, results, small_differences
 
 
 def entry(path: str, md5: str) -> dict:
@@ -18,29 +18,32 @@ LOCK = {
 
 
 def test_the_first_stage_that_differs_is_named_and_what_follows_counted() -> None:
-    assert report(LOCK, LOCK, []) == ("verify: 4 stages gave what is committed, to the byte", True)
+    assert differences(LOCK, LOCK, []) == ("verify: 4 stages gave what is committed, to the byte", True)
     now = copy.deepcopy(LOCK)
     now["raw"]["outs"][0]["md5"] = now["pool"]["deps"][0]["md5"] = "9"
     now["pool"]["outs"][0]["md5"] = "8"
-    text, same = report(LOCK, now, ["metrics/raw.json"])
+    text, same = differences(LOCK, now, ["metrics/raw.json"])
     assert text.splitlines() == [
         "verify: raw differs: raw.parquet",
         "verify: 1 stages follow: pool",
         "verify: 1 metrics and plots differ: metrics/raw.json",
     ]
     assert not same
-    assert not report(LOCK, LOCK, ["plots/x.csv"])[1]
+    assert not differences(LOCK, LOCK, ["plots/x.csv"])[1]
     fewer = {name: stage for name, stage in LOCK.items() if name != "other"}
     for locks in ((LOCK, fewer), (fewer, LOCK)):
-        assert report(*locks, []) == ("verify: other differs: other.parquet", False)
+        assert differences(*locks, []) == ("verify: other differs: other.parquet", False)
 
 
 def test_of_the_small_graph_the_first_stage_that_differs_is_named() -> None:
     """By the order of the run: what lies behind it differs because of it."""
     committed = results(LOCK)
     assert "code.json" not in committed
-    assert small_report(committed, LOCK) == ("verify: 4 files of the small graph are as committed, to the byte", True)
-    told, same = small_report(committed | {"pool.parquet": "9", "raw.json": "9"}, LOCK)
+    assert small_differences(committed, LOCK) == (
+        "verify: 4 files of the small graph are as committed, to the byte",
+        True,
+    )
+    told, same = small_differences(committed | {"pool.parquet": "9", "raw.json": "9"}, LOCK)
     assert told == "verify: raw is the first stage that differs; 2 files in all: raw.json, pool.parquet"
     assert not same
-    assert not small_report(committed | {"gone.parquet": "1"}, LOCK)[1]
+    assert not small_differences(committed | {"gone.parquet": "1"}, LOCK)[1]

@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from editjudge.cli import verify
+from editjudge.cli import publish
 
 ROOT = Path(__file__).parents[2]
 
 
 class Clone:
-    """A folder with a copy; `small` as verify.small_copy makes it, else with git's files and dvc.lock."""
+    """A folder with a copy; `small` as publish.small_copy makes it, else with git's files and dvc.lock."""
 
     def __init__(self, folder: Path, small: bool = False) -> None:
         folder.mkdir()
-        (verify.small_copy if small else verify.copy)(ROOT, folder)
+        (publish.small_copy if small else publish.working_copy)(ROOT, folder)
         if not small:
             shutil.copy(ROOT / "dvc.lock", folder)
         self.folder = folder

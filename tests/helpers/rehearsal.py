@@ -31,7 +31,7 @@ from chat_client import edit_server, grounding_server
 from fake_server import Server
 from ruamel.yaml import YAML
 
-from editjudge.cli import settings, verify
+from editjudge.cli import publish, settings
 from editjudge.models.serve.launch import free_port
 
 ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
@@ -74,7 +74,7 @@ class Rehearsal:
         if done.is_file():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        verify.copy(ROOT, self.folder)
+        publish.working_copy(ROOT, self.folder)
         for name in ("hub", done.name):
             with (self.folder / ".git/info/exclude").open("a") as out:
                 out.write(f"{name}\n")

@@ -28,9 +28,9 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read, section
 from editjudge.engine import serving
 from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.rewards import reward_client
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
+from tools import reward_client
 
 BROKEN = picture(1)[:40]
 ROOT = Path(__file__).parents[2]

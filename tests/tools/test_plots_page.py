@@ -12,7 +12,7 @@ import yaml
 from dvc_render import VegaRenderer
 from dvc_render.html import HTML
 
-from editjudge.cli import verify
+from editjudge.cli import publish
 from tools import plots_page
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def test_no_two_plots_have_one_title() -> None:
 
 def test_dvc_shows_the_graphs_plots_without_network(tmp_path: Path) -> None:
     """In a copy of its own: the command, then `dvc plots show` on the committed files."""
-    verify.copy(ROOT, tmp_path)
+    publish.working_copy(ROOT, tmp_path)
     for command in (["tools.plots_page"], ["dvc", "plots", "show", "-o", "out"]):
         subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
     shown = (tmp_path / "out/index.html").read_text()

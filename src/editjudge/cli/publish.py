@@ -1,12 +1,17 @@
-"""`editjudge publish`, `provenance` and `seed`: what travels with git, finished records with it, and where it is from.
+"""`editjudge publish`, `provenance`, `seed` and `verify`: what travels with git, finished records with it, where it is
+from, and whether the graph gives it here.
 
 Finished records are the measures and the judges' replies in work/, a Parquet file for each item; no images. A record
 has the fingerprint of all it depends on, its code too, so an outdated one is never used."""
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +35,9 @@ OBJECTS = (Path("published/files/md5"), Path(".dvc/cache/files/md5"))
 RECORDS = Path("published/resume")
 STAGES = ("annotate", "judge")
 FORM = pa.schema([("key", pa.string()), ("meta", pa.string())])
-CARD = """---
-license: apache-2.0
-tags:
-- editjudge
----
-
-# {name}
-
-{desc} It is `{path}`; `dvc get . {path} -o FOLDER` copies it out of a clone, and
-`dvc artifacts get . {name} --rev vX.Y.Z -o FOLDER` a version that is registered.
-
-{figures}
-## Where it comes from
-
-```yaml
-{origin}```
-"""
+SMALL_RESULTS = Path("tests/small_graph.json")  # of profiles/small.yaml; `make test` compares them, too
+Lock = Mapping[str, Mapping[str, Any]]
+CARD = Path(__file__).with_name("card.md").read_text()
 
 
 class PublishError(UserError):
@@ -295,3 +286,91 @@ def seed(*, write: bool = False) -> None:
         write: From work/ to published/resume instead; `make publish` does it."""
     count = write_records() if write else read_records()
     print(f"seed: {count} records are in {RECORDS if write else work()}")
+
+
+def hashes(stage: Mapping[str, Any], kind: str) -> dict[str, str]:
+    """The files of a stage's `deps` or `outs` in dvc.lock, each with its MD5."""
+    return {entry["path"]: entry["md5"] for entry in stage.get(kind, ())}
+
+
+def differences(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
+    """What to tell, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed.
+
+    Differences begin at stages that wrote files otherwise from the same deps, or that one lock alone has. A stage that
+    ran from other deps only follows."""
+    both = [name for name in committed if name in now]
+    follow = [name for name in both if hashes(committed[name], "deps") != hashes(now[name], "deps")]
+    lines = []
+    for name in (name for name in {**committed, **now} if name not in follow):
+        was, is_ = (hashes(lock.get(name, {}), "outs") for lock in (committed, now))
+        if files := [path for path in {**was, **is_} if was.get(path) != is_.get(path)]:
+            lines.append(f"verify: {name} differs: {', '.join(files)}")
+    lines += [f"verify: {len(follow)} stages follow: {', '.join(follow)}"] if follow else []
+    lines += [f"verify: {len(changed)} metrics and plots differ: {', '.join(changed)}"] if changed else []
+    return "\n".join(lines) or f"verify: {len(now)} stages gave what is committed, to the byte", not lines
+
+
+def working_copy(root: Path, folder: Path) -> None:
+    """A repository of its own with git's files of `root` as they are now, of which nothing has run."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    (folder / "dvc.lock").unlink(missing_ok=True)
+
+
+def small_copy(root: Path, folder: Path) -> None:
+    """Such a copy with few tasks and small numbers: profiles/small.yaml."""
+    working_copy(root, folder)
+    command = [sys.executable, "-m", "editjudge", "profile", "small"]
+    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
+
+
+def results(lock: Lock) -> dict[str, str]:
+    """Every file that the stages wrote with its MD5; the code's versions are none."""
+    return {path: md5 for name, stage in lock.items() if name != "code" for path, md5 in hashes(stage, "outs").items()}
+
+
+def small_differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
+    """What to tell of the small graph, and whether all is as committed. now: in the order in which the stages ran."""
+    found = results(now)
+    files = [path for path in {**found, **committed} if found.get(path) != committed.get(path)]
+    if not files:
+        return f"verify: {len(found)} files of the small graph are as committed, to the byte", True
+    first = next(
+        (name for name, stage in now.items() if hashes(stage, "outs").keys() & set(files)), "no stage that ran"
+    )
+    return f"verify: {first} is the first stage that differs; {len(files)} files in all: {', '.join(files)}", False
+
+
+def verify(*, compare_only: bool = False, small: bool = False, write: bool = False) -> None:
+    """Run the graph and compare dvc.lock, metrics and plots with those committed.
+
+    Ends with status 1 if something differs, and names the stage where the difference begins.
+
+    Args:
+        compare_only: Compare what is there; run nothing.
+        small: A small setting of the graph instead, in a copy: three minutes.
+        write: With --small, make its results those to commit."""
+    try:
+        if small:
+            with tempfile.TemporaryDirectory() as name:
+                small_copy(Path(), Path(name))
+                subprocess.run(["dvc", "repro"], cwd=name, check=True)
+                lock = yaml.safe_load(Path(name, "dvc.lock").read_text())["stages"]
+            if write:
+                SMALL_RESULTS.write_text(json.dumps(results(lock), indent=2) + "\n")
+            text, same = small_differences(json.loads(SMALL_RESULTS.read_text()), lock)
+        else:
+            if not compare_only:
+                subprocess.run(["dvc", "repro"], check=True)
+            committed = yaml.safe_load(git("show", "HEAD:dvc.lock"))["stages"]
+            status = git("status", "--porcelain", "--", "metrics", "plots").splitlines()
+            now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
+            text, same = differences(committed, now, [line.split(maxsplit=1)[1] for line in status])
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
+    print(text)
+    sys.exit(0 if same else 1)

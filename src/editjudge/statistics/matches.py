@@ -32,7 +32,7 @@ NAMED = ["prompt", "model_a", "model_b"]
 COLUMNS = ("key", *NAMED, "winner", "dimension", "judge", "task", "origin")
 FAILED = "Failed"  # what the reference writes where there is no verdict
 _RESULTS = ("result", "results")
-_PAIR, _VS = "_pair_", "_vs_"
+_PAIR, _VS = re.compile("(?=(_pair_))"), re.compile("(?=(_vs_))")
 _LONGEST_LINE = 4 << 20  # bytes
 _SUFFIXES = (".jsonl", ".parquet", ".csv")
 
@@ -52,7 +52,7 @@ def load(paths: Sequence[Path], models: Collection[str] | None = None, judge: st
     if not paths:
         raise MatchError("no match files")
     raw = [_read(path) for path in paths]
-    known = frozenset(name for one in raw for name in _plain_names(one)) if models is None else frozenset(models)
+    known = frozenset(name for one in raw for name in _clear_names(one)) if models is None else frozenset(models)
     if len({path.resolve() for path in paths}) < len(paths):
         raise MatchError(f"a match file is given twice among {', '.join(map(str, paths))}")
     names = [path.stem for path in paths]  # of dimensions; with folder, and then with suffix, where two are the same
@@ -95,32 +95,26 @@ def numbered(table: pd.DataFrame) -> Matches:
     return Matches(cluster, dimension, first, second, outcome, tuple(models), tuple(dimensions))
 
 
-def readings(key: str, models: frozenset[str]) -> list[tuple[str, str, str]]:
-    """All (prompt, model A, model B) that a key may stand for, the models being among `models`."""
-    tails = [(key[:cut], key[cut + len(_PAIR) :]) for cut in _places(key, _PAIR) if cut > 0]
-    ways = [(prompt, tail[:cut], tail[cut + len(_VS) :]) for prompt, tail in tails for cut in _places(tail, _VS)]
-    return [way for way in ways if {*way[1:]} <= models]
+def readings(key: str) -> list[tuple[str, str, str]]:
+    """All (prompt, model A, model B) that a key may stand for, none of them empty. The marks in it may overlap."""
+    return [(prompt, *sides) for prompt, tail in _splits(key, _PAIR) for sides in _cached_splits(tail, _VS)]
 
 
-def _places(text: str, part: str) -> list[int]:
-    """Where the part occurs, overlaps included."""
-    return [found.start() for found in re.finditer(f"(?={part})", text)]
+def _splits(text: str, mark: re.Pattern[str]) -> list[tuple[str, str]]:
+    """What stands before and behind the mark, wherever it is."""
+    ends = [(found.start(), found.end(1)) for found in mark.finditer(text)]
+    return [(text[:start], text[end:]) for start, end in ends if start and end < len(text)]
 
 
-@functools.lru_cache(maxsize=100_000)
-def _plain(tail: str) -> list[str]:
-    """The two models of what follows a key's first `_pair_`; none where it can be read in more than one way."""
-    clear = _PAIR not in f"_{tail}" and len(_places(tail, _VS)) == 1
-    names = tail.split(_VS) if clear else []
-    return names if all(names) else []
+_cached_splits = functools.lru_cache(maxsize=100_000)(_splits)  # few pairs of models, but many prompts
 
 
-def _plain_names(raw: pd.DataFrame) -> set[str]:
-    """The models of all keys that can be read in one way only, or of the columns model_a and model_b."""
+def _clear_names(raw: pd.DataFrame) -> set[str]:
+    """The models of the columns model_a and model_b, or of all keys that can be read in one way only."""
     if set(NAMED) <= set(raw):
         return {*raw["model_a"].dropna(), *raw["model_b"].dropna()}
-    keys = raw["key"].dropna() if "key" in raw else ()
-    return {name for key in keys for name in _plain(key.partition(_PAIR)[2])}
+    ways = map(readings, raw["key"].dropna() if "key" in raw else ())
+    return {name for way in ways if len(way) == 1 for name in way[0][1:]}
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -216,12 +210,11 @@ def _named(path: Path, raw: pd.DataFrame, known: frozenset[str], dimension: str)
 
 def _resolved(path: Path, place: Any, key: str, known: frozenset[str]) -> tuple[str, str, str]:
     """The prompt and the two models of a key."""
-    prompt, _, tail = key.partition(_PAIR)
-    if prompt and (names := _plain(tail)):
-        return prompt, names[0], names[1]
-    ways = readings(key, known)
+    ways = readings(key)
+    if len(ways) > 1:
+        ways = [way for way in ways if {*way[1:]} <= known]
     if len(ways) != 1:
-        form = f"{len(ways) or 'no'} <prompt>{_PAIR}<model A>{_VS}<model B> of these models"
+        form = f"{len(ways) or 'no'} <prompt>_pair_<model A>_vs_<model B> of these models"
         how = f"give the list of all models, or a file with the columns {', '.join(NAMED)}"
         raise MatchError(f"{_place(path, place)}: key {key!r} is {form}; {how}")
     return ways[0]

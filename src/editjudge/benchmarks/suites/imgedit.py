@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, PublishedBoard, Scores, Suite, SuiteBoard, columns_of, figures_of
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, columns_of, figures_of
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
@@ -82,26 +82,6 @@ BASIC = Suite(
     ),
     columns=columns,
     files="**/basic_edit.json",
-    published=(
-        PublishedBoard(
-            "ImgEdit, arXiv 2505.20275, and the models' own papers",
-            "GPT-4.1",
-            {
-                "MagicBrush": 1.83,
-                "InstructPix2Pix": 1.88,
-                "AnyEdit": 2.45,
-                "UltraEdit": 2.70,
-                "ICEdit": 3.05,
-                "Step1X-Edit": 3.06,
-                "UniWorld-V1": 3.26,
-                "BAGEL": 3.42,
-                "OmniGen2": 3.44,
-                "FLUX Kontext-dev": 3.71,
-                "Ovis-U1": 3.97,
-                "GPT-4o": 4.20,
-            },
-        ),
-    ),
 )
 UGE = replace(
     BASIC,
@@ -114,13 +94,11 @@ UGE = replace(
         SuiteBoard({"scores": "capped"}, uge_capped),
     ),
     files="**/UGE_edit.json",
-    published=(),
 )
-MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, files="**/multi_turn*.json*", published=())
+MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, files="**/multi_turn*.json*")
 PHOTOS = replace(
     BASIC,
     cases=photo_cases,
     files=None,
-    published=(),
     empty="no photograph is for suites: raise instructions.test_share",
 )

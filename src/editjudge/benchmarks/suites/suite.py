@@ -48,15 +48,6 @@ class SuiteBoard:
 
 
 @dataclass(frozen=True)
-class PublishedBoard:
-    """Published scores by model, as another judge gave them: compare them only where a board's rater is that judge."""
-
-    source: str
-    judge: str
-    models: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class Suite:
     """A published form of a suite.
 
@@ -78,7 +69,6 @@ class Suite:
     rounded: frozenset[str] = frozenset()
     files: str | None = None
     empty: str = "no row is a case"
-    published: tuple[PublishedBoard, ...] = ()
 
 
 def figures_of(board: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from editjudge.benchmarks.suites.forms import SUITES
 from editjudge.benchmarks.suites.suite import Scores, Suite, SuiteBoard
+from editjudge.core import params
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, TableWriter, grouped
 from editjudge.statistics import boards, clustered
@@ -24,7 +25,8 @@ REASONS = 20  # that metrics list, the most frequent
 RANGE = 10.0  # the widest range of scores: how far a case's mean can lie from another's
 DIGITS = 9  # of a difference of means
 PLOTTED = {"judge": "rater", "model": "model", "from": "from", "rating": "score", "low": "low", "high": "high"}
-HERE, FROM = "here", "published"
+HERE = "here"
+PUBLISHED = Path(__file__).with_name("published.yaml")  # best first
 Rated = tuple[Row, Scores | None]  # a rating, and its figures on a board
 
 
@@ -151,10 +153,9 @@ def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str
     ]
     nothing = dict.fromkeys(name for own in best_first for row in own for name in row)
     rows = [{**nothing, **row} for own in best_first for row in own]
-    for board in SUITES[form].published:
-        about = {"rater": board.judge, "from": f"{FROM}: {board.source}"}
-        for model, score in sorted(board.models.items(), key=lambda item: (-item[1], item[0])):
-            rows.append({**nothing, **about, "model": model, "score": float(score)})
+    if board := params.load(PUBLISHED).get(form):
+        about = {"rater": board["judge"], "from": f"published: {board['source']}"}
+        rows += [{**nothing, **about, "model": model, "score": score} for model, score in board["models"].items()]
     return rows
 
 
