@@ -26,8 +26,9 @@ SETTINGS = $(shell $(VENV)/bin/pip config list | sort -r | sed -nE "s/\\\\n/ /g;
   s/^[^=]*\.find-links=/UV_FIND_LINKS=/p; s/^[^=]*\.(default-)?timeout=/UV_HTTP_TIMEOUT=/p")
 UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-strategy unsafe-best-match -c constraints.txt
 install = $(UV) $(1) || $(PIP) $(1)
+DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev repro test lint graph check verify pull publish store rehearsal audit vllm vllm-lock clean
+.PHONY: setup setup-dev repro repro-judge repro-scorers test lint graph check verify pull publish store rehearsal audit vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -53,11 +54,22 @@ $(VENV)/.dev: $(VENV)/.graph
 	@$(call install,-e ".[dev]")
 	@touch $@
 
+# On a CPU two runs of DVC side by side first: most stages work on one core, and these do not wait for each other. What
+# settings of your own have made to wait fails there, and is left to the last run.
 repro: setup check
-	dvc repro
+	$(DVC) repro code
+	$(if $(shell command -v nvidia-smi),,-@$(MAKE) -s -k -j2 repro-judge repro-scorers)
+	$(DVC) repro
 	@dvc plots show -o dvc_plots >/dev/null
 	@echo && python -m tools.headline
 	@echo && echo "Report: report/index.html   Plots: dvc_plots/index.html   Metrics: metrics/   Judge: models/judge/"
+
+repro-judge:
+	$(DVC) repro -s --glob photo_pool regions instructions 'raw_pairs@*' embed filter gedit_bench 'suite@*' \
+	  'candidates@*' 'annotate@*' train_pairs train_judge merge_judge
+
+repro-scorers:
+	$(DVC) repro -s --glob 'scorer_data@*' 'train_scorer@*' probe_bench measure_response
 
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev

@@ -14,13 +14,14 @@ from typing import Any
 
 import dvc.cli
 import numpy as np
+import program
 import pytest
 import yaml
 from clone import ROOT, Clone
 
-from editjudge.cli.main import COMMANDS as PROGRAM
-from editjudge.cli.main import program
-from editjudge.core import images, main, params
+from editjudge.cli import main
+from editjudge.core import images, params
+from editjudge.core import main as stages_main
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "stages/README.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -105,7 +106,7 @@ def _stop_after_reading(patched: pytest.MonkeyPatch) -> None:
         raise Read
 
     patched.setattr(ArgumentParser, "parse_args", parse_args)
-    patched.setattr(main, "guarded", guarded)
+    patched.setattr(stages_main, "guarded", guarded)
 
 
 def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if words[0] == "python":
         python(words, monkeypatch)
     elif words[0] == "editjudge":
-        program().parse_args(words[1:], exit_on_error=False, print_error=False)
+        main.program().parse_args(words[1:], exit_on_error=False, print_error=False)
     elif words[0] == "dvc":
         of_dvc(words)
     elif words[0] == "make":
@@ -191,7 +192,7 @@ def test_a_command_in_a_sentence_names_what_there_is(command: str, monkeypatch: 
         if named and not any(word.startswith("--") for word in words):
             file = f"{(named[1] or '').replace('.', '/')}.py"
             there = (ROOT / "src" / file).is_file() or (ROOT / file).is_file()
-            assert there or any(named[2] in commands for commands in PROGRAM.values())
+            assert there or any(named[2] in commands for commands in main.COMMANDS.values())
         elif words[0] == "dvc" and words[1:] in (["metrics"], ["exp"], ["exp", "run", "-S"]):
             continue  # their names
         else:
@@ -222,12 +223,14 @@ def to_run() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", to_run())
-def test_a_command_runs(command: str, copy: Clone) -> None:
+def test_a_command_runs(command: str, copy: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command)
-    words = make(words) if words[0] == "make" else words
-    words = [sys.executable, "-m", *words] if words[0] == "editjudge" else words
     try:
-        copy.run(*words)
+        if words[0] == "editjudge":
+            monkeypatch.chdir(copy.folder)
+            program.run(words[1:])
+        else:
+            copy.run(*(make(words) if words[0] == "make" else words))
     finally:
         copy.run("git", "checkout", "-q", "params.yaml", "dvc.yaml")
 

@@ -3,6 +3,8 @@
 The edits are those of real models where EDITJUDGE_SHARED has them (one of each prompt, two more made from it where
 there is but one), else the probe set's."""
 
+import contextlib
+import glob
 import json
 import os
 import re
@@ -11,6 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pandas as pd
+import program
 import pytest
 from clone import ROOT, Clone
 from ruamel.yaml import YAML
@@ -98,6 +101,13 @@ class Copy(Clone):
         columns = ["key", "task", "instruction", "image", "boxes"]
         pd.DataFrame(rows, columns=columns).to_csv(mine / "table.csv", index=False)
 
+    def follow(self, line: str) -> str:
+        """What a line of a shell says."""
+        if not line.startswith("editjudge "):
+            return self.run(*line.replace("make graph", "editjudge graph --write").split())
+        with contextlib.chdir(self.folder):
+            return program.run([name for word in line.split()[1:] for name in sorted(glob.glob(word)) or [word]])
+
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, str]]:
@@ -114,7 +124,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, 
             said["python"] = copy.run("python", "-c", text)
         else:
             for line in text.splitlines():
-                said[line] = copy.run("bash", "-c", line.replace("make graph", "editjudge graph --write"))
+                said[line] = copy.follow(line)
     return copy, said
 
 

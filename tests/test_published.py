@@ -2,8 +2,8 @@
 
 import re
 import subprocess
-import sys
 
+import program
 import pytest
 import yaml
 from clone import ROOT, Clone
@@ -41,11 +41,12 @@ def test_then_there_is_nothing_to_run(clone: Clone) -> None:
     assert "up to date" in said
 
 
-def test_then_the_pulled_judge_compares(clone: Clone, photo, recolour) -> None:
+def test_then_the_pulled_judge_compares(clone: Clone, photo, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, shift in (("s", 0), ("a", 0), ("b", 60)):
         (clone.folder / f"{name}.png").write_bytes(images.encode_png(photo.clip(shift, 255)))
     words = ["--source", "s.png", "--a", "a.png", "--b", "b.png", "--instruction", "Brighten", "--measures", "ssim"]
-    said = clone.run(sys.executable, "-m", "editjudge", "compare", *words)
+    monkeypatch.chdir(clone.folder)
+    said = program.run(["compare", *words])
     header, verdict, *orders, empty, measures, ssim = said.splitlines()
     assert header.split() == ["judge", "winner", "p(A)"]
     assert re.match(r"pvc_judge +(Image A|Image B|Tie) +0\.\d{4}$", verdict)
@@ -55,9 +56,10 @@ def test_then_the_pulled_judge_compares(clone: Clone, photo, recolour) -> None:
     assert re.match(r"image.ssim +1\.0000 +0\.\d{4} +Image A$", ssim)
 
 
-def test_then_the_pulled_scorer_scores(clone: Clone) -> None:
+def test_then_the_pulled_scorer_scores(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--scorer", "editreward", "--source", "s.png", "--edit", "b.png", "--instruction", "Brighten"]
-    said = clone.run(sys.executable, "-m", "editjudge", "score", *words)
+    monkeypatch.chdir(clone.folder)
+    said = program.run(["score", *words])
     assert {"instruction_following", "visual_quality", "overall"} <= set(said.split())
 
 

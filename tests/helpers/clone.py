@@ -28,6 +28,7 @@ class Clone:
 
     def run(self, *command: str, check: bool = True) -> str:
         """What a command writes to stdout. AssertionError with the end of all that it said where it fails."""
+        command = (sys.executable, str(ROOT / "tools/quick_dvc.py"), *command[1:]) if command[0] == "dvc" else command
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout

@@ -34,10 +34,10 @@ from ruamel.yaml import YAML
 from editjudge.cli import publish, settings
 from editjudge.models.serve.launch import free_port
 
-ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 # Several can work in one repository, each at other stages.
-DVC = (sys.executable, str(HELPERS / "quick_dvc.py"), "--wait-for-lock")
+DVC = (sys.executable, str(ROOT / "tools/quick_dvc.py"), "--wait-for-lock")
 CPU_SETTINGS = portable.SETTINGS | portable.AVX512
 # For CI: tasks and editors by which every slot is used.
 FEW_TASKS = ("material_alter", "oref", "ps_human", "style_transfer")

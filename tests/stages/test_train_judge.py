@@ -20,8 +20,7 @@ from editjudge.engine import launch as sft_launch
 from editjudge.models.chat.checkpoint import load_processor
 from editjudge.stages import train_judge
 from editjudge.training import lesson, runs
-from editjudge.training.samples import image_names
-from editjudge.training.trainer import Trained
+from editjudge.training.samples import Trained, image_names
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.1, "learning_rate": 1e-3, "max_steps": 12}
@@ -107,7 +106,7 @@ def test_two_processes_train_as_one_does(project: Project):
     assert metrics[0]["details"][0]["pairs"] == {"trained_on": 18, "held_out": 4, "tested": 2}
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
     alone = project("alone", pairs, **setting, deepspeed="zero2")
-    subprocess.run([sys.executable, "-m", "editjudge.stages.train_judge"], check=True, capture_output=True)
+    runs.carry_out(train_judge.job())
     np.testing.assert_allclose(losses(alone), losses(one), rtol=0, atol=1e-4)
 
 

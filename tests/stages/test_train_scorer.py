@@ -18,8 +18,8 @@ from editjudge.core import params, records
 from editjudge.core.errors import UserError
 from editjudge.stages import train_scorer
 from editjudge.training import runs
+from editjudge.training.samples import Trained
 from editjudge.training.settings import TrainRaterSetting
-from editjudge.training.trainer import Trained
 
 ROOT = Path(__file__).parents[2]
 SMALL = {

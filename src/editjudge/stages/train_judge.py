@@ -12,12 +12,11 @@ from editjudge.core import params, records
 from editjudge.core.settings import section
 from editjudge.statistics import agreement
 from editjudge.training import runs
-from editjudge.training.samples import SIDES, Sample, names_of
+from editjudge.training.samples import SIDES, Sample, Trained, names_of
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
     from editjudge.training.lesson import Lesson
-    from editjudge.training.trainer import Trained
 
 SUMS = ("source_sha256", "sha256_a", "sha256_b")  # of the images, as they were when they were annotated
 
@@ -67,7 +66,7 @@ def photos_of(pairs: list[records.Row]) -> dict[str, str]:
     return {pair["key"]: prompts[pair["prompt"]] for pair in pairs}
 
 
-def report(trained: "Trained", photos: Mapping[str, str]) -> dict[str, Any]:
+def report(trained: Trained, photos: Mapping[str, str]) -> dict[str, Any]:
     """What the adapter that was kept says on prompts that did not choose it, see `agreement.against_base`. photos: by
     the pairs' keys."""
     untrained, right = ([answer == [1.0] for answer in answers] for answers in trained.answers or ([], []))

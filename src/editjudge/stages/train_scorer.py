@@ -16,12 +16,11 @@ from editjudge.judges.protocol import Edit, Rating
 from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement
 from editjudge.training import runs
-from editjudge.training.samples import PictureFiles, Sample
+from editjudge.training.samples import PictureFiles, Sample, Trained
 from editjudge.training.settings import SingleEdits, TrainRaterSetting, TrainScorerSetting
 
 if TYPE_CHECKING:
     from editjudge.training.lesson import Lesson
-    from editjudge.training.trainer import Trained
 
 Rows = list[records.Row]
 NEAR = 1  # points that a rating may be away from what is known, and agree with it (arXiv 2505.20275)
@@ -105,7 +104,7 @@ def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[Sample]:
 
 
 def report_of_scorer(
-    setting: TrainScorerSetting, rows: Rows, trained: "Trained", _base: Path
+    setting: TrainScorerSetting, rows: Rows, trained: Trained, _base: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """How often the scorer, and its base with an untrained head, name the better side of the test pairs: a dimension at
     a time, and of the edits as a whole (`agreement.against_base`). Ties of the truth do not count."""
@@ -130,7 +129,7 @@ def report_of_scorer(
 
 
 def report_of_rater(
-    setting: TrainRaterSetting, model: Path, rows: Rows, trained: "Trained", base: Path
+    setting: TrainRaterSetting, model: Path, rows: Rows, trained: Trained, base: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a trained rater and its base say of the rows that test it, asked as raters are."""
     by_key = {row["key"]: row for row in rows}

@@ -23,12 +23,11 @@ from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.workers import LaunchSetting, import_ahead
-from editjudge.training.samples import PictureFiles, Sample, faulty, image_names
+from editjudge.training.samples import PictureFiles, Row, Sample, Trained, faulty, image_names
 from editjudge.training.settings import TrainingSetting
 
 if TYPE_CHECKING:  # torch and trl, which are loaded when nothing is fetched any more
     from editjudge.training.lesson import Device, Lesson
-    from editjudge.training.trainer import Row, Trained
 
 SKIPPED, TRAINED = "skipped.json", "trained.json"
 PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
@@ -59,7 +58,7 @@ class TrainingJob:
     samples: Callable[[Rows], Sequence[Sample]]
     lesson: "Callable[[], Lesson]"
     out: Path
-    report: "Callable[[Rows, Trained, Path], tuple[dict[str, Any], dict[str, Any]]]"
+    report: Callable[[Rows, Trained, Path], tuple[dict[str, Any], dict[str, Any]]]
     rows_are: str
     plots: str
     ahead: str = ""
@@ -79,7 +78,7 @@ class TrainingJob:
     def read_rows(self) -> Rows:
         return records.read(self.table, self.contract)
 
-    def draw(self, history: "list[Row]") -> None:
+    def draw(self, history: list[Row]) -> None:
         """The plots, as they are so far: `dvc plots show` draws them while it trains."""
         import pandas as pd
 
@@ -180,8 +179,6 @@ def skipped_of(run: Path) -> list[dict[str, str]]:
 
 def write_results(job: TrainingJob, rows: Rows, run: Path, base: Path) -> None:
     """The plots, the metrics, and in metrics/resume the figures of this run alone."""
-    from editjudge.training.trainer import Trained
-
     skipped, trained = skipped_of(run), Trained(**json.loads((run / TRAINED).read_text()))
     job.draw(trained.history)
     left_out = {row["key"] for row in skipped}

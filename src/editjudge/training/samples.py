@@ -1,10 +1,11 @@
-"""What a judge, a scorer or a rater learns from, before torch is loaded: samples, and their images in Parquet files.
+"""What a judge, a scorer or a rater learns from, and what a training gave, without torch: samples, their images in
+Parquet files, figures.
 
 `<Parquet file>/<key>` names an image: pools, candidates and scorer data hold them."""
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ MOST_BYTES = 256_000_000
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
 Group: TypeAlias = tuple[str, int]
 """A Parquet file, and the number of one of its row groups."""
+Row: TypeAlias = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,31 @@ class Sample:
     type: str = ""
     rubrics: str = ""
     scores: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training of `steps` gave.
+
+    history: by step: {step, loss, eval_loss, eval_accuracy}, None if not measured. Losses are means over the lesson's
+    items; eval_accuracy is the share of right answers on the rows that choose the weights.
+    tested: the keys of the test rows. answers: what the untrained and the trained model say of each of them, (N, k).
+    rows: how many were trained on, chose and tested. tokens: all that were shown in training, images and question
+    included, padding not.
+
+    The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
+    and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident."""
+
+    history: list[Row]
+    tested: list[str]
+    answers: list[list[list[float]]]
+    rows: Sequence[int]
+    steps: int
+    tokens: int
+    resumed_from: int | None
+    seconds: float
+    tokens_now: int
+    peak_memory: int
 
 
 def image_names(sample: Mapping[str, Any]) -> dict[str, str]:

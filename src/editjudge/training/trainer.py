@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -26,41 +25,15 @@ from editjudge.core.params import ParamsError
 from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
 from editjudge.training.lesson import Device, EpochOrder, Fetch, Lesson, Parts, Prepare, Weights
-from editjudge.training.samples import Sample
+from editjudge.training.samples import Row, Sample, Trained
 from editjudge.training.settings import TrainingSetting
 
-Row: TypeAlias = dict[str, float | None]
 MEASURED = ("loss", "eval_loss", "eval_accuracy")
 Live: TypeAlias = Callable[[list[Row]], None]
 """Is given the history whenever it has grown."""
 SAME = ("max_steps", "learning_rate", "weight_decay", "gradient_checkpointing", "bf16", "seed")  # named as trl's
 WEIGHTS, BEST, WHOLE = "trained.safetensors", "best.safetensors", "whole"
 """Files that a checkpoint has beside the trainer's own; WHOLE, empty, is written last."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a training of `steps` gave.
-
-    history: by step: {step, loss, eval_loss, eval_accuracy}, None if not measured. Losses are means over the lesson's
-    items; eval_accuracy is the share of right answers on the rows that choose the weights.
-    tested: the keys of the test rows. answers: what the untrained and the trained model say of each of them, (N, k).
-    rows: how many were trained on, chose and tested. tokens: all that were shown in training, images and question
-    included, padding not.
-
-    The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
-    and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident."""
-
-    history: list[Row]
-    tested: list[str]
-    answers: list[list[list[float]]]
-    rows: Sequence[int]
-    steps: int
-    tokens: int
-    resumed_from: int | None
-    seconds: float
-    tokens_now: int
-    peak_memory: int
 
 
 class Trainer(SFTTrainer):

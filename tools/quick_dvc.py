@@ -1,0 +1,43 @@
+"""DVC that writes dvc.lock in milliseconds: `python -m tools.quick_dvc repro ...`, and so on. The bytes are DVC's own.
+
+After each stage DVC reads and writes the whole lock in a way that keeps comments, of which a lock has none: half a
+second each with fifty stages. Here the text of a stage that has run is replaced, and the rest stays as it is."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dvc.dvcfile
+from dvc.cli import main
+from dvc.utils.serialize import dump_yaml, dumps_yaml, load_yaml, modify_yaml
+
+HEAD = "schema: '2.0'\nstages:\n"
+
+
+@contextmanager
+def modify(path: str, fs: Any = None) -> Iterator[dict[str, Any]]:
+    """What stands in the YAML file, which is written when the block ends."""
+    if not path.endswith(".lock") or not Path(path).is_file():
+        with modify_yaml(path, fs=fs) as content:
+            yield content
+        return
+    content = load_yaml(path)
+    before = dict(content.get("stages", {}))
+    yield content
+    head, *texts = re.split(r"^(?=  \S)", Path(path).read_text(), flags=re.M)
+    if head != HEAD or len(texts) != len(before) or list(content) != ["schema", "stages"]:
+        dump_yaml(path, content)
+        return
+    known = dict(zip(before, texts, strict=True))
+    for name, stage in content["stages"].items():
+        if stage is not before.get(name):
+            known[name] = dumps_yaml({"stages": {name: stage}}).removeprefix("stages:\n")
+    Path(path).write_text(HEAD + "".join(known.values()))
+
+
+if __name__ == "__main__":
+    dvc.dvcfile.modify_yaml = modify
+    sys.exit(main(sys.argv[1:]))
