@@ -7,7 +7,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from editjudge.core import code
+from editjudge.core import code, files
 from editjudge.editors import making, protocol
 from editjudge.editors.procedural import ProceduralEditor
 from editjudge.judges import asking
@@ -56,6 +56,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget() -> None:
     """As a new process knows no code yet."""
     code._known.clear()
+    code._read_before.cache_clear()
     code._files.cache_clear()
     code.identity.cache_clear()
 
@@ -96,6 +97,22 @@ def test_upstream_has_lazy_imports_packages_and_what_is_started(source: Path) ->
     assert code.upstream("editjudge.d") == {"editjudge.d"}
     with pytest.raises(ModuleNotFoundError, match=r"no module 'editjudge\.e'"):
         code.upstream("editjudge.e")
+
+
+def test_what_was_read_is_not_read_again_unless_it_changes(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(files.WORK, str(source / "work"))
+    known, read = code.describe("editjudge.a", source), code._read
+    code.keep_read()
+    forget()
+    again: list[str] = []
+    monkeypatch.setattr(code, "_read", lambda file: again.append(file.stem) or read(file))
+    assert (code.describe("editjudge.a", source), again) == (known, [])
+    change(source, "c", "X = 1", "X = 2")
+    assert code.describe("editjudge.a", source) != known
+    assert again == ["c"]
+    files.work(code.READ).write_text("{")
+    forget()
+    assert len(code.describe("editjudge.a", source)["modules"]) == 4
 
 
 def test_files_beside_the_modules_and_contracts_that_are_named_count(source: Path) -> None:

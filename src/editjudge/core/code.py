@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
+from editjudge.core.files import work, write_bytes
 
 SOURCE = Path(__file__).parents[2]  # src/
 PACKAGE = "editjudge"
@@ -58,7 +59,27 @@ class Source(NamedTuple):
     texts: frozenset[str] = frozenset()
 
 
-_known: dict[Path, tuple[bytes | None, Source]] = {}  # what a file held when it was read, and what that says
+_known: dict[Path, tuple[bytes, Source]] = {}  # what a file held when it was read, and what that says
+READ = "code.json"  # in work/: what files say, by how they are read, their names and contents
+OWN = Path(__file__).read_bytes()
+
+
+def _said(file: Path, data: bytes) -> str:
+    return _hash(b"\0".join([OWN, file.name.encode(), data]))
+
+
+@cache
+def _read_before() -> dict[str, tuple[str, list[str], list[str]]]:
+    try:
+        return cast(dict[str, Any], json.loads(work(READ).read_bytes()))
+    except (OSError, ValueError):  # not there, or damaged
+        return {}
+
+
+def keep_read() -> None:
+    """What this process has read is kept for others, each of which would read for half a second."""
+    found = {_said(file, data): (each[0], *map(sorted, each[1:])) for file, (data, each) in _known.items()}
+    write_bytes(work(READ), json.dumps(found).encode())
 
 
 def file_of(module: str) -> Path | None:
@@ -90,7 +111,9 @@ def _read(file: Path) -> Source:
 
 def _known_source(file: Path) -> Source:
     if file not in _known:
-        _known[file] = file.read_bytes(), _read(file)
+        data = file.read_bytes()
+        kept = _read_before().get(_said(file, data))
+        _known[file] = data, Source(kept[0], *map(frozenset, kept[1:])) if kept else _read(file)
     return _known[file][1]
 
 

@@ -16,6 +16,7 @@ def stages() -> list[str]:
 def run() -> None:
     for name in stages():
         records.write_json(code.stage_file(name), code.describe_stage(name))
+    code.keep_read()
 
 
 if __name__ == "__main__":
