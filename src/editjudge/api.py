@@ -22,6 +22,7 @@ from PIL import Image, ImageOps
 from editjudge.core import hub, images
 from editjudge.core import params as settings
 from editjudge.core.errors import FileError, UserError
+from editjudge.core.prompts import RECORDED
 from editjudge.core.settings import known, section
 from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
@@ -142,7 +143,7 @@ class LoadedJudge:
             recipe = slot_settings.configured(recipe_of(task), self._measures)
             context = Context(recipe, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in boxes), self._measures)
         pictures = to_bytes(source), to_bytes(a), to_bytes(b)
-        [answer] = self._judge.compare([Question("compared", instruction, *pictures, context=context)])
+        [answer] = self._judge.compare([Question("compared", instruction, *pictures, context=context, task=task or "")])
         told = (answer.combined, answer.forward, mirrored(answer.backward))
         both, forward, backward = (Answer(each.winner, each.p_a, each.reason, each.reply) for each in told)
         return Comparison(both.winner, both.p_a, both.reason, forward, backward, answer.scores)
@@ -160,7 +161,7 @@ def load_judge(
 ) -> LoadedJudge:
     """A judge by its name in `judges`, `scorers` or `raters`, or by the folder or hub id of its model; the first of
     `judges` without one. prompt: what a model without an entry is asked, such as reason_first, or viescore_10 for
-    scores of single edits; without it a judge that was merged here is asked its own question, others the general one.
+    scores of single edits; without it a judge that was trained here is asked its own question, others the general one.
 
     Raises ParamsError if there is none of this name, its settings are wrong or its model is not there.
 
@@ -190,8 +191,9 @@ def _entry_of(model: str, prompt: str | None) -> tuple[str, Mapping[str, Any]]:
         if not base:
             raise FileError(f"{folder}/adapter_config.json names no base_model_name_or_path")
         entry |= {"model": base, "adapter": model}
-    merged_here = (folder / "merge.json").is_file()
-    return "judges", entry | {"prompt": prompt or (TRAINED if merged_here else GENERAL)}
+    if prompt is None and folder.is_dir() and not (folder / RECORDED).is_file():
+        prompt = TRAINED if (folder / "merge.json").is_file() else GENERAL  # merged before judges recorded their prompt
+    return "judges", entry | ({"prompt": prompt} if prompt else {})
 
 
 def open_scorer(name: str, section: str, params: str | os.PathLike[str] | None = None) -> Judge:

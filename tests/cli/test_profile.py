@@ -20,6 +20,10 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
 from editjudge.editors import settings as editors
 from editjudge.editors.settings import DiffusersSetting
+from editjudge.judges import styles
+from editjudge.judges.protocol import CONSISTENCY
+from editjudge.judges.styles import TASKS, style
+from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.stages.graph import plan
 from editjudge.stages.graph.check import wrong
 from editjudge.training.settings import TrainJudgeSetting
@@ -69,7 +73,16 @@ def test_the_papers_profile_is_whole() -> None:
     assert (training.augmentation, training.launch.processes) == ("none", 0), "0: one for each GPU"
     assert "@" in values["measures"]["clip"], "its main revision has no safetensors"
     asked = [*values["judges"].values(), *values["pairwise"]["judges"].values()]
-    assert {given["prompt"] for given in asked if hub.is_id(given.get("model", ""))} == {"decision"}
+    assert all("prompt" not in given for given in asked), "what was learnt; of others the recipe's, or the general one"
+    assert training.prompt == "full"
+    with contextlib.chdir(ROOT):
+        recipes = load_recipes(values["tasks"])
+    for task in TASKS:
+        judging = recipes[task].judge
+        assert judging is not None
+        assert judging.dimension == CONSISTENCY
+        for name in (judging.prompt, training.prompt):
+            assert styles.told(task, "judges/prompts/tasks")["criteria"] in style(name, task=task).user
     served = [given for given in (*asked, *values["raters"].values()) if given["backend"] == "served"]
     at_once = values["serve"]["data_parallel"] * values["serve"]["max_num_seqs"]
     assert {given.get("max_in_flight") for given in served} == {at_once}, "fewer leave GPUs idle"

@@ -190,7 +190,7 @@ def write_suites(hub: Path, root: Path) -> None:
 
 def write_judge_base(folder: Path) -> None:
     """A random Qwen3-VL that has learnt nothing but the form of a reply: which side it names is chance."""
-    styles = [style(name) for name in (TRAINED, GENERAL)]
+    styles = [style(name) for name in (TRAINED, GENERAL, "full")]
     texts = [
         part["text"]
         for each in styles
@@ -202,7 +202,7 @@ def write_judge_base(folder: Path) -> None:
     net, show = tiny.model(tokens, SIZES), tiny.processor(tokens, SIZES.image_size)
     rng, optimizer = np.random.default_rng(0), torch.optim.AdamW(net.parameters(), lr=5e-3, fused=True)
     for step in range(TAUGHT):
-        pretrain.train_step(net, _lesson(net, show, styles[step % 2], rng), optimizer, 1.0)
+        pretrain.train_step(net, _lesson(net, show, styles[step % 3], rng), optimizer, 1.0)
     tiny.save(net.eval(), show, folder)
 
 

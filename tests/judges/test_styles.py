@@ -14,7 +14,7 @@ from editjudge.core.settings import read
 from editjudge.core.winner import WINNERS
 from editjudge.judges.prompt import completion, messages
 from editjudge.judges.settings import JudgeSetting
-from editjudge.judges.styles import style
+from editjudge.judges.styles import TASKS, record, style
 
 REASONED = ["reason_first", "reason_last"]
 GENERAL = ["decision", *REASONED]
@@ -56,9 +56,41 @@ def test_every_chat_names_three_images_in_order_and_asks_for_json(name, dimensio
         assert text.index('{"reason"' if name == "reason_first" else '{"winner"') > text.rindex("[image]")
 
 
-def test_the_trained_judges_question_is_its_own():
-    """To the letter: weights that are trained with it know no other."""
+def test_the_trained_judges_question_is_its_own(tmp_path):
+    """To the letter: weights that are trained with it know no other, and it lies beside them, task by task."""
     assert style("pvc").messages(" Remove the <|cup|> ") == messages("Remove the <cup>")
+    for name in ("pvc", "full"):
+        record(name, tmp_path)
+        beside = str(tmp_path / prompts.RECORDED)
+        for task in ("", "sref", "camera_motion", "color_alter"):
+            assert style(beside, task=task) == style(name, task=task)
+        assert style(beside, "visual_quality") == style("decision", "visual_quality"), "it knows consistency only"
+
+
+def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():
+    """What of each is asked, and that the general question is not."""
+    general = texts(style("full").messages("Remove the cup"))
+    for said in ("Task: ", "Scope: ", "Spill-over: ", "Texture: ", "What does not count: ", '{"winner": "Image A"} or'):
+        assert said in general
+    assert (
+        "Source image:[image]That was the source image. Image A:[image]That was Image A. Image B:[image]"
+        in general.replace("\n", "")
+    )
+    own = {
+        "sref": ("reference for style", "Content is not judged"),
+        "camera_motion": ("Identity comes first", "what the new viewpoint uncovers"),
+        "enhancement": ("how many there are", "clearer is not more faithful"),
+    }
+    assert sorted(own) == TASKS
+    for name in (*GENERAL, "full"):
+        for task, words in own.items():
+            text = texts(style(name, task=task).messages("x"))
+            assert all(each in text for each in words)
+            assert "instruction leaves" not in text
+            assert texts(style(name, "visual_quality", task).messages("x")) == texts(
+                style(name, "visual_quality").messages("x")
+            )
+        assert style(name, task="subject_add") == style(name)
     end = (
         'Image B.\nWhich edit better preserves the rest of the source? Answer in JSON: {"winner": "Image A"}, '
         '{"winner": "Image B"} or {"winner": "Tie"}.'
@@ -75,13 +107,13 @@ def test_a_trained_judge_is_asked_about_what_it_has_not_learnt_as_general_models
 def test_a_general_model_is_never_asked_the_trained_judges_question_by_default():
     local = {"dtype": "float32", "batch_size": 1, "rule": "agreement"}
     for backend in ("served", "transformers"):
-        prompts_of = {
-            model: read("judges.j", JudgeSetting, {"backend": backend, "model": model, **local}).prompt
-            for model in ("Qwen/Qwen3-VL-8B-Instruct@main", "models/judge", "models/tiny_base")
-        }
-        assert list(prompts_of.values()) == ["decision", "pvc", "pvc"]
-        own = {"backend": backend, "model": "me/my-judge", "prompt": "pvc", **local}
-        assert read("judges.j", JudgeSetting, own).prompt == "pvc"
+        for model, own, prompt in (
+            ("Qwen/Qwen3-VL-8B-Instruct@main", {}, "decision"),
+            ("models/no_folder", {}, "pvc"),
+            ("me/my-judge", {"prompt": "pvc"}, "pvc"),
+        ):
+            setting = read("judges.j", JudgeSetting, {"backend": backend, "model": model, **own, **local})
+            assert setting.asked(setting.model) == prompt
 
 
 @pytest.mark.parametrize("bad", [("votes", "visual_quality"), ("decision", "beauty")])

@@ -21,6 +21,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from editjudge.core import images
+from editjudge.judges import opening
+from editjudge.judges.asking import ChatJudge
 from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
@@ -212,7 +214,7 @@ def test_a_test_set_apart_from_the_rows_that_choose(train: Train, pairs: Pairs, 
     assert train(lessons.judge(max_steps=1), pairs, tmp_path / "none").answers == []
 
 
-def test_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
+def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
     base_dir: Path, pairs: Pairs, pictures: dict[str, bytes], tmp_path: Path, png: Callable[..., bytes]
 ):
     """Trained at 1 to 3 patches an image, merged into a base in the hub's cache whose processor is published Qwen's."""
@@ -220,14 +222,20 @@ def test_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
     shutil.copytree(base_dir, base)
     both = json.loads((base / "processor_config.json").read_text())
     (base / "preprocessor_config.json").write_text(json.dumps(both["image_processor"] | {"max_pixels": 9}))
-    taught = lessons.judge(max_steps=1, held_out_share=0.0, min_pixels=1024, max_pixels=3 * 1024)
+    taught = lessons.judge(max_steps=1, held_out_share=0.0, min_pixels=1024, max_pixels=3 * 1024, prompt="full")
     made, judge = tmp_path / "adapter", tmp_path / "judge"
     trainer.train(taught, pairs, base, pictures.__getitem__, made, tmp_path / "none")
     processor = {"chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"}
-    assert {file.name for file in made.iterdir()} - processor == {"adapter_config.json", "adapter_model.safetensors"}
+    adapter = {"adapter_config.json", "adapter_model.safetensors", "judge_prompt.yaml"}
+    assert {file.name for file in made.iterdir()} - processor == adapter
     config = json.loads((made / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("own/tiny", "a" * 40)
     merge_adapter(base, made, judge)
+    for model in ({"model": str(judge)}, {"model": str(base), "adapter": str(made)}):
+        given = {"backend": "transformers", "rule": "probability"} | model
+        opened = opening.open_judge("judges.j", given, tmp_path / "store")
+        assert isinstance(opened, ChatJudge)
+        assert style(opened.form, task="sref") == style("full", task="sref"), "asked as it was trained"
     assert json.loads((judge / "merge.json").read_text())["base"]["name"] == f"own/tiny@{'a' * 40}"
     for file in ("processor_config.json", "preprocessor_config.json"):
         content = json.loads((judge / file).read_text())
@@ -267,6 +275,6 @@ def test_an_image_is_resized_once_and_alike_everywhere(width: int, height: int, 
 
 def test_every_filler_says_tie_so_that_a_batch_has_one_shape() -> None:
     """Dropout draws by a batch's shape: a filler with another reply would train another judge from the second epoch."""
-    rows = [{"instruction": "Red", "winner": "Image B", "filler": filler} for filler in (False, True)]
+    rows = [{"instruction": "Red", "winner": "Image B", "type": "", "filler": filler} for filler in (False, True)]
     said = [reply["content"][0]["text"] for [reply] in LESSON.columns(rows, [[], []])["completion"]]
     assert said == [completion("Image B"), completion("Tie")]

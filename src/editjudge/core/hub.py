@@ -13,7 +13,7 @@ from editjudge.core import files
 from editjudge.core.params import ParamsError
 
 LOCK = Path("models.lock")
-CHECKPOINT = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "LICENSE*")
+CHECKPOINT = ("*.json", "*.yaml", "*.safetensors", "*.jinja", "*.txt", "*.model", "LICENSE*")
 ID = re.compile(r"(?!(?:models|data|work)/)(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

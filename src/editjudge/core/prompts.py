@@ -17,6 +17,7 @@ from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Positive, Text, known, read
 
 PACKAGE = Path(__file__).parents[1]
+RECORDED = "judge_prompt.yaml"  # beside the weights of a judge: what it was trained to be asked
 FIELDS = ("instruction", "criteria", "first", "second", "scale", "names", "coordinates")
 _IMAGE = re.compile(r"\n?\{(source|a|b|edited)\}\n?")
 _FIELD = re.compile(r"\{(\w+)\}")

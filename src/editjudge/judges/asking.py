@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -24,8 +24,9 @@ from editjudge.judges.settings import (
     ScorerEntry,
     ScorerSetting,
 )
-from editjudge.judges.styles import style
+from editjudge.judges.styles import own_task, style
 from editjudge.models.chat import models
+from editjudge.models.chat.forms import ChatForm
 from editjudge.models.endpoint.spending import Account
 from editjudge.vision.folders import OUT_OF_MEMORY
 
@@ -42,9 +43,9 @@ class ChatJudge(Judge):
 
     def __init__(self, where: str, setting: ChatJudgeSetting | RaterSetting, store: Path | None = None) -> None:
         """Checks the model's folder or key; nothing is loaded. ParamsError."""
-        self.setting, self.form = setting, setting.rubrics if isinstance(setting, RaterSetting) else setting.prompt
+        self.setting, self.model_setting = setting, models.at_hand(where, setting.model)
+        self.form = setting.rubrics if isinstance(setting, RaterSetting) else setting.asked(self.model_setting)
         self.by_scores = self.form in rubrics.SCALES
-        self.model_setting = models.at_hand(where, setting.model)
         super().__init__(where, models.open_account(where, self.model_setting), store)
 
     def __enter__(self) -> Self:
@@ -65,11 +66,23 @@ class ChatJudge(Judge):
         """See `Judge.compare`. With VIEScore's prompts each edit is scored once, however many pairs it is in."""
         setting = self.setting
         assert isinstance(setting, ChatJudgeSetting)
+        both = protocol.in_both_orders(questions)
         if self.by_scores:
             scores = self._scores([edit for question in questions for edit in question.edits], dimension)
             return protocol.compare_by_scores(questions, scores, setting.score_margin)
-        answers = self.model.answers(style(setting.prompt, dimension), protocol.in_both_orders(questions))
+        forms = {task: style(self.form, dimension, task) for task in dict.fromkeys(map(own_task, both))}
+        answers = self._by_form(forms, own_task, both)
         return protocol.combine_all([*map(protocol.majority, answers)], setting.rule, setting.tie_margin)
+
+    def _by_form(
+        self, forms: Mapping[str, ChatForm], kind: Callable[[Any], str], asked: Sequence[Any]
+    ) -> list[list[Any]]:
+        """The answers to each question, in their order, one a pass, each asked in the form of its kind."""
+        found: dict[int, list[Any]] = {}
+        for name, form in forms.items():
+            these = [n for n, each in enumerate(asked) if kind(each) == name]
+            found |= zip(these, self.model.answers(form, [asked[n] for n in these]), strict=True)
+        return [found[n] for n in range(len(asked))]
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """VIEScore's overall score, 0..10, and its two aspects. UserError: the prompt compares."""
@@ -103,13 +116,9 @@ class Rater(ChatJudge):
         if self.by_scores:
             every = rubrics.passes(self.model.answers, self.form, "overall", asked)
             return [[rubrics.merged(both, VIESCORE) for both in zip(*aspects, strict=True)] for aspects in every]
-        types = [rubrics.type_of(edit.task) for edit in asked]
-        forms = {type_: rubrics.load(self.form, type_) for type_ in dict.fromkeys(types)}
-        found: dict[int, list[Rating]] = {}
-        for type_, rubric in forms.items():
-            these = [n for n, each in enumerate(types) if each == type_]
-            found |= zip(these, self.model.answers(rubric, [asked[n] for n in these]), strict=True)
-        return [found[n] for n in range(len(asked))]
+        types = dict.fromkeys(rubrics.type_of(edit.task) for edit in asked)
+        forms = {type_: rubrics.load(self.form, type_) for type_ in types}
+        return self._by_form(forms, lambda edit: rubrics.type_of(edit.task), asked)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """By a rubric: the dimensions as rated, 1..5, and `overall` their mean, where no dimension counts for more than

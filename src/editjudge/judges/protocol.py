@@ -42,7 +42,8 @@ class Context:
 
 @dataclass(frozen=True)
 class Question:
-    """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures alone."""
+    """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures alone. task: chooses
+    the question where a task has its own."""
 
     key: str
     instruction: str
@@ -50,6 +51,7 @@ class Question:
     a: Image
     b: Image
     context: Context | None = field(default=None, kw_only=True)
+    task: str = field(default="", kw_only=True)
 
     @property
     def images(self) -> dict[str, Image]:

@@ -4,17 +4,19 @@ A judge or rater that asks a chat model *has* a model (models.chat.settings): in
 by side. docs/judges.md has a table of the fields."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import hub
+from editjudge.core.prompts import RECORDED
 from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, known, side_by_side
 from editjudge.judges.protocol import Rule
 from editjudge.judges.rubrics import SCALES, SETS
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
-from editjudge.models.chat.settings import AnyModelSetting
+from editjudge.models.chat.settings import AnyModelSetting, LocalSetting
 
 MOST_RUNS = 1000
 EMBEDDED = "embedded"
@@ -23,7 +25,7 @@ OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  
 
 def _one_of(names: list[str]) -> AfterValidator:
     def check(name: str) -> str:
-        if name not in names:
+        if name not in names and not (name.endswith(".yaml") and Path(name).is_file()):
             raise ValueError(f"is {name!r}; {known(name, names)}")
         return name
 
@@ -63,22 +65,26 @@ class ScorerSetting(ComparingSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ChatJudgeSetting(ComparingSetting):
-    """A judge that asks a chat model. prompt: of pairs, or of VIEScore, whose scores are a Tie up to score_margin."""
+    """A judge that asks a chat model. prompt: of pairs, or of VIEScore, whose scores are a Tie up to score_margin; left
+    out: see `asked`."""
 
     backend: Literal["endpoint", "served", "transformers"]
     model: AnyModelSetting
-    prompt: Prompt = TRAINED
+    prompt: Prompt | None = None
     score_margin: Annotated[Real, Field(ge=0, le=10)] = 0.0
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, given: Any) -> Any:
-        """A model of the hub or behind an endpoint was not trained here: its default prompt is for general models."""
-        if isinstance(given, Mapping):
-            model = given.get("model")
-            if given.get("backend") == "endpoint" or (isinstance(model, str) and hub.is_id(model)):
-                given = {"prompt": GENERAL, **given}
         return side_by_side(cls, given)
+
+    def asked(self, at_hand: AnyModelSetting) -> str:
+        """The prompt; left out, the one that lies beside the weights, whose model is at hand in a folder; where there
+        is none, a model of the hub or behind an endpoint was not trained here, and is asked as general models are."""
+        folders = [at_hand.adapter, at_hand.model] if isinstance(at_hand, LocalSetting) else []
+        recorded = [str(file) for folder in folders if (file := Path(folder, RECORDED)).is_file()]
+        general = not folders or hub.is_id(self.model.model)
+        return self.prompt or next(iter(recorded), GENERAL if general else TRAINED)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -1,8 +1,14 @@
-"""How judges are asked to compare, by judges/prompts/comparisons, and how replies are read; the prompts of scorers."""
+"""How judges are asked to compare, by judges/prompts/comparisons, and how replies are read; the prompts of scorers.
 
+What is asked about visual consistency depends on the task where judges/prompts/tasks has it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -18,15 +24,22 @@ from editjudge.models.endpoint.replies import read_object
 
 STYLES = prompts.names("judges/prompts/comparisons")
 TRAINED, GENERAL = "pvc", "decision"
+TASKS = prompts.names("judges/prompts/tasks")
+PUBLISHED = {"style_reference": "sref"}  # of these, by GEditBench v2's names
+ANY = "any"
 TOKEN, CRITERIA = "{token}", "{criteria}"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Style(prompts.Prompt):
-    """One way of asking for a comparison (a ChatForm). reply: the fields of the reply's object, in order."""
+    """One way of asking for a comparison (a ChatForm). reply: the fields of the reply's object, in order.
+
+    criteria: what {criteria} stands for, of some tasks and of `any` other; those that are not given here are those of
+    the dimension and of judges/prompts/tasks."""
 
     reply: tuple[Literal["winner", "reason"], ...]
+    criteria: Mapping[Text, Text] = field(default_factory=dict)
 
     watched = tuple(map(completion, SIDES))
 
@@ -49,19 +62,47 @@ class Style(prompts.Prompt):
         return Verdict(question.key, winner, confidence, reply.text, reason, reply.usage)
 
 
-def told(dimension: str) -> dict[str, str]:
-    """What judges are told of a dimension, by field of the prompt. FileError for an unknown one."""
-    return dict(read_lined(prompts.PACKAGE / f"judges/prompts/dimensions/{dimension}.yaml", {}).value)
+def told(dimension: str, folder: str = "judges/prompts/dimensions") -> dict[str, str]:
+    """What judges are told of a dimension, or a task, by field of the prompt. FileError for an unknown one."""
+    return dict(read_lined(prompts.PACKAGE / folder / f"{dimension}.yaml", {}).value)
 
 
-def style(name: str, dimension: Dimension = CONSISTENCY) -> Style:
-    """The prompt of this name for one dimension; FileError for another.
+def style(name: str, dimension: Dimension = CONSISTENCY, task: str = "") -> Style:
+    """The prompt of this name, or in this file, for one dimension and task; FileError for another dimension.
 
-    Judges that are trained here learn visual consistency only: about the others they are asked as general models are.
-    """
-    if name == TRAINED and dimension != CONSISTENCY:
-        name = GENERAL
-    return Style.load(f"judges/prompts/comparisons/{name}.yaml", criteria=told(dimension)["criteria"])
+    A prompt without {criteria}, or with criteria of its own, is about visual consistency, which is all that judges
+    learn here: about the other dimensions it gives way to the one for general models."""
+    found = _load(name)
+    if dimension != CONSISTENCY and (found.criteria or CRITERIA not in found.user):
+        found = _load(GENERAL)
+    criteria = _criteria(found, dimension)
+    return replace(found, user=found.user.replace(CRITERIA, criteria.get(task, criteria[ANY])), criteria={})
+
+
+def own_task(question: Question) -> str:
+    """The question's task, where this has criteria of its own."""
+    task = PUBLISHED.get(question.task, question.task)
+    return task if task in TASKS else ""
+
+
+def record(name: str, folder: Path) -> None:
+    """Writes a prompt, with the criteria of every task where it asks for any, beside the weights that learn it."""
+    found = _load(name)
+    said = asdict(found) | {"reply": list(found.reply)}
+    said["criteria"] = _criteria(found, CONSISTENCY) if CRITERIA in found.user else {}
+    text = yaml.safe_dump({field: value for field, value in said.items() if value}, sort_keys=False, width=1000)
+    (folder / prompts.RECORDED).write_text(text)
+
+
+def _load(name: str) -> Style:
+    own = Path(name).absolute() if name.endswith(".yaml") else f"judges/prompts/comparisons/{name}.yaml"
+    return Style.load(str(own))
+
+
+def _criteria(prompt: Style, dimension: Dimension) -> dict[str, str]:
+    """By task: the prompt's own before those of the package."""
+    tasks = {task: told(task, "judges/prompts/tasks") for task in TASKS if dimension == CONSISTENCY}
+    return {task: each["criteria"] for task, each in ({ANY: told(dimension)} | tasks).items()} | dict(prompt.criteria)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -82,7 +82,8 @@ def annotate_pairs(prompts: Rows, candidates: Rows, recipe: Recipe, judges: Mapp
     pairs, questions, answers = pairs_of(prompts, candidates, recipe.judge.in_group_pairs), [], {}
     for prompt, a, b in pairs:
         key = f"{prompt['key']}_pair_{a['model']}_vs_{b['model']}"
-        questions.append(Question(key, prompt["instruction"], prompt["image"], a["image"], b["image"]))
+        images = prompt["image"], a["image"], b["image"]
+        questions.append(Question(key, prompt["instruction"], *images, task=recipe.task))
     for name, judge in judges.items():
         with judge:
             answers[name] = judge.compare(questions, recipe.judge.dimension)

@@ -111,7 +111,8 @@ def ask(
         if p.get("regions") is not None and p["task"] in recipes:
             boxes, masks = of_rows(p["regions"])
             context = Context(recipes[p["task"]], boxes, models, masks)
-        questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second, context=context))
+        images = p["source_image"]["bytes"], first, second
+        questions.append(Question(key, p["instruction"], *images, context=context, task=p["task"]))
     return judge.compare(questions, dimension)
 
 

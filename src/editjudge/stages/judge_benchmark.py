@@ -39,7 +39,8 @@ def questions_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: S
     for item in (item for item in items if item.failed is None):
         known = item.regions is not None and item.task in recipes
         context = Context(recipes[item.task], item.regions or (), models) if known else None
-        questions.append(Question(item.key, item.instruction, item.source, item.a, item.b, context=context))
+        images = item.source, item.a, item.b
+        questions.append(Question(item.key, item.instruction, *images, context=context, task=item.task))
     return questions
 
 

@@ -65,7 +65,8 @@ def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder
 def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[list[bool], list[str]]:
     """Whether the judge is right on each pair of the benchmark, and the photo of each."""
     items = [item for item in forms.load("probe", params.leaf(values, "benchmarks.probe")) if item.failed is None]
-    how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model)}
+    prompt = section(values, "train_judge", TrainJudgeSetting).prompt  # which the untrained base knows nothing of
+    how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model), "prompt": prompt}
     with opening.open_judge(f"judges.{JUDGE}", how, folder / "answers.sqlite") as judge:
         answers = judge.compare([Question(i.key, i.instruction, i.source, i.a, i.b) for i in items])
     pairs = zip(items, answers, strict=True)

@@ -53,7 +53,10 @@ def lesson_of(setting: TrainJudgeSetting) -> "Lesson":
 
 def samples_of(pairs: list[records.Row]) -> list[Sample]:
     """Training pairs as the trainer takes them."""
-    return [Sample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"]) for row in pairs]
+    return [
+        Sample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"], type=row["task"])
+        for row in pairs
+    ]
 
 
 def photos_of(pairs: list[records.Row]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -24,10 +24,11 @@ from editjudge.core import hub, images
 from editjudge.core.errors import FileError
 from editjudge.core.files import whole
 from editjudge.core.keys import place
-from editjudge.judges.prompt import completion, messages
+from editjudge.judges.prompt import completion
+from editjudge.judges.styles import record, style
 from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor, side_unit
 from editjudge.training.samples import Sample, image_names
-from editjudge.training.settings import SingleEditsSetting, TrainingSetting
+from editjudge.training.settings import SingleEditsSetting, TrainingSetting, TrainJudgeSetting
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 Batch: TypeAlias = dict[str, torch.Tensor]
@@ -43,6 +44,7 @@ CACHE_BYTES = 1 << 30  # of decoded images, in all processes of a machine togeth
 IGNORED = -100
 OUTSIDE_LANGUAGE_MODEL = r"(?!.*\blanguage_model\b).*"  # of a model's modules, by name
 VIDEO = "video_preprocessor_config.json"
+style_of = cache(style)
 
 
 def dataset(samples: Sequence[Sample]) -> Dataset:
@@ -183,7 +185,8 @@ class Lesson:
     def said(self, row: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         """What a row asks, and the reply to learn."""
         # A filler gets no label, but its reply's length shapes the batch, and dropout draws by the batch's shape.
-        return messages(row["instruction"]), completion("Tie" if row["filler"] else row["winner"])
+        asked = style_of(cast(TrainJudgeSetting, self.setting).prompt, task=row["type"])
+        return asked.messages(row["instruction"]), completion("Tie" if row["filler"] else row["winner"])
 
     def columns(self, rows: list[dict[str, Any]], shown: Shown) -> dict[str, list]:
         """What the collator needs of rows and their images: here trl's columns, and which rows are fillers."""
@@ -236,8 +239,8 @@ class Lesson:
         return None
 
     def save(self, made: TrainedModel, out: Path) -> None:
-        """Saves what was trained in the folder `out`: here the adapter, and the processor that shows images in the
-        sizes that were trained on.
+        """Saves what was trained in the folder `out`: here the adapter, the processor that shows images in the sizes
+        that were trained on, and the question that was learnt.
 
         The configuration's module names are sorted, and peft's empty model card is left out: the same adapter gives the
         same bytes."""
@@ -249,6 +252,7 @@ class Lesson:
         model.save_pretrained(str(out), safe_serialization=True, save_embedding_layers=False, state_dict=made.weights)
         (out / "README.md").unlink()
         processor_of(made.base, self.setting).save_pretrained(out)
+        record(cast(TrainJudgeSetting, self.setting).prompt, out)
 
 
 def collated(collate: Collate, rows: list[dict[str, Any]]) -> Batch:

@@ -29,9 +29,10 @@ Row: TypeAlias = dict[str, float | None]
 class Sample:
     """A pair of edits, or a single edit, whose b is empty. Samples of one prompt are held out together or not at all.
 
-    winner: of the pair as a whole; empty where it is not known. part: `test` rows are not learnt from. type, rubrics: a
-    rater's rubric. scores: a rater's are those of the rubric's dimensions, whole numbers; a scorer's those of A's
-    dimensions, in the scorer's order, A's as a whole, and B's likewise, nan where not known."""
+    winner: of the pair as a whole; empty where it is not known. part: `test` rows are not learnt from. type: a judge's
+    task, or that of a rater's rubric, which is of the set `rubrics`. scores: a rater's are those of the rubric's
+    dimensions, whole numbers; a scorer's those of A's dimensions, in the scorer's order, A's as a whole, and B's
+    likewise, nan where not known."""
 
     key: str
     prompt: str

@@ -30,6 +30,7 @@ from editjudge.core import hub
 from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, whole
+from editjudge.core.prompts import RECORDED
 from editjudge.engine.workers import cores
 from editjudge.models.weights.adapter import (
     IMAGES,
@@ -155,8 +156,8 @@ class Base:
 def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype = "base") -> None:
     """Writes the base with the adapter merged in as a checkpoint, in `dtype` ("base": each tensor in its own).
 
-    Beside the weights lie the base's processor with the adapter's bounds on pixels, a model card, and merge.json with
-    the SHA-256 of what was merged.
+    Beside the weights lie the base's processor with the adapter's bounds on pixels, the question that the adapter was
+    trained with, a model card, and merge.json with the SHA-256 of what was merged.
     An out_dir that exists is replaced; the new one appears whole, or not at all. Raises before anything is written:
     FileNotFoundError and FileError where base and adapter cannot be merged (`read_base`, `changes`); FileExistsError:
     out_dir is something else than an old result; OSError: the disk is too small. While it writes: FileError where a
@@ -171,6 +172,8 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         for file in files:
             shutil.copyfile(file, folder / file.name)
         _bound_pixels(folder, adapter_dir)
+        if (question := adapter_dir / RECORDED).is_file():
+            shutil.copyfile(question, folder / RECORDED)
         shutil.copyfile(base_dir / "config.json", folder / "config.json")
         if dtype != "base":
             _write_json(folder / "config.json", _with_dtype(base.config, dtype))
