@@ -2,8 +2,6 @@
 
 import io
 import zlib
-from hashlib import sha256
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -22,16 +20,3 @@ def bomb(side: int) -> bytes:
     chunks = (b"IHDR" + side.to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]), b"IDAT")
     framed = ((len(c) - 4).to_bytes(4, "big") + c + zlib.crc32(c).to_bytes(4, "big") for c in chunks)
     return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
-
-
-class KeptImages:
-    """Keeps what a source adds, by SHA-256, as stages.scorer_data.ImageFile names it."""
-
-    def __init__(self) -> None:
-        self.report: dict[str, Any] = {}
-        self.added: dict[str, bytes] = {}
-
-    def add(self, image: bytes) -> tuple[str, str]:
-        digest = sha256(image).hexdigest()
-        self.added[digest] = image
-        return f"data/scorer_images/x.parquet/{digest}", digest

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import KeptImages
 from tiny_models import clip_folder
 
 from editjudge.core import images, records
@@ -18,12 +17,18 @@ from editjudge.editors import procedural
 from editjudge.labels import adiee, scored
 from editjudge.labels import published as data
 from editjudge.labels.adiee import EditFeatures
-from editjudge.labels.rows import AdieeSource, EditRewardSource, RatingsSource
+from editjudge.labels.rows import AdieeSource, EditRewardSource, ImageSink, RatingsSource
 from editjudge.labels.tiers import AreaRule
 from editjudge.sources.builtin import scenes
 
 GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}
 GIVEN |= {"clip": "clip"}
+
+
+def sink() -> ImageSink:
+    return ImageSink(Path("data/scorer_images/x.parquet"), lambda row: None)
+
+
 SETTING = read("scorer_data.x", AdieeSource, GIVEN | {"bad": ["sdedit"], "good": ["magicbrush"]})
 BELOW = (0.8, 0.6)
 
@@ -93,7 +98,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[reco
 
 
 def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.Row]) -> None:
-    to = KeptImages()
+    to = sink()
     rows = list(adiee.rows(read("scorer_data.x", AdieeSource, GIVEN | {"others": ["unedited"]}), to))
     records.check("scorer_data", rows, "x")
     by_rule = {rule: [row for row in rows if row["rule"].startswith(f"{rule}:")] for rule in adiee.RULES}
@@ -102,9 +107,8 @@ def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.R
     assert {row["overall_a"] for row in by_rule["input"] + by_rule["bad_editor"]} == {0.0}
     assert all(row["scores_a"] == [{"dimension": "overall_quality", "score": row["overall_a"]}] for row in rows)
     assert all(row["winner"] is None and row["edit_b"] is None for row in rows)
-    dropped = {each["reason"]: each["edits"] for each in to.report["dropped"]}
-    assert dropped["the edit failed"] == 1
-    assert len(rows) + dropped.get("no rule fits", 0) == 4 * 5 - 1
+    assert to.dropped["the edit failed"] == 1
+    assert len(rows) + to.dropped["no rule fits"] == 4 * 5 - 1
     named = by_rule["bad_editor"][0]["edit_a"]
     assert named.startswith("data/candidates/shifted/tone_transfer.parquet/tone_transfer-train-")
 
@@ -124,20 +128,19 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
     ]
     (tmp_path / "turns.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     given = GIVEN | {"sequences": str(tmp_path / "turns.jsonl"), "draws": 3}
-    to = KeptImages()
+    to = sink()
     rows = [row for row in adiee.rows(read("scorer_data.x", AdieeSource, given), to) if row["task"] == "multi_turn"]
     records.check("scorer_data", rows, "x")
     assert len(rows) == 3 * 4
-    assert len(to.added) == 4
+    assert len(to.written) == 4
     for drawn in (rows[n : n + 4] for n in (0, 4, 8)):
         first = [row["edit_a"] for row in drawn].index(drawn[0]["source"])
         last = [row["overall_a"] for row in drawn].index(1)
         assert [row["overall_a"] for row in drawn] == [adiee.sequence_score(k, first, last) for k in range(4)]
         assert drawn[0]["instruction"].count(".") == last - first
         assert drawn[0]["prompt"] == drawn[3]["prompt"]
-    reasons = {each["reason"] for each in to.report["dropped"]}
     told = ("not one image more than instructions", "a broken image", "an image is missing")
-    assert {f"sequence: {why}" for why in told} <= reasons
+    assert {f"sequence: {why}" for why in told} <= set(to.dropped)
 
 
 COLUMNS = ("source", "edited", "instruction", "type")
@@ -223,7 +226,7 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     ]
     (tmp_path / "train.json").write_text(json.dumps(lines))
     setting = read("scorer_data.x", EditRewardSource, {"source": "editreward", "path": str(tmp_path / "train.json")})
-    images = KeptImages()
+    images = sink()
     rows = list(data.preferences(setting, images))
     records.check("scorer_data", rows, "x")
     assert len(rows) == 3
@@ -234,9 +237,8 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     assert won["scores_a" if first else "scores_b"][0] == {"dimension": "instruction_following", "score": 4}
     preferred = [row["edit_a" if row["winner"] == "Image A" else "edit_b"] for row in tied]
     assert len(set(preferred)) == 2
-    reasons = {each["reason"]: each["samples"] for each in images.report["dropped"]}
     told = ("tie with equal dimension scores", "an image is missing", "a broken image", "duplicate with another label")
-    assert reasons == dict.fromkeys(told, 1)
+    assert images.dropped == dict.fromkeys(told, 1)
     [again] = images.report["duplicates"]
     assert again["reason"] == "duplicate with another label"
     assert again["key"].endswith("-00006")
@@ -278,7 +280,7 @@ def test_a_table_and_peoples(rated: Path):
         out.writerow(["key", *COLUMNS, "adherence", "quality", "preservation"])
         for given in ((5, 4, 2), (4, 4, 1), (4, 3, 1)):
             out.writerow(["p", "3.png", "1.png", "Remove it", "remove", *given])
-    to = KeptImages()
+    to = sink()
     setting = RatingsSource(
         source="ratings", path=table(rated / "r.jsonl", rows), people=str(rated / "people.csv"), test_share=0.0
     )
@@ -294,10 +296,8 @@ def test_a_table_and_peoples(rated: Path):
     assert found["ratings-a"]["model_a"] == "flux"
     assert found["ratings-a"]["edit_b"] is None
     assert found["ratings-a"]["prompt"] == found["ratings-b"]["prompt"] != found["people-p"]["prompt"]
-    assert sum(each["rows"] for each in to.report["dropped"]) == 5
-    assert {"a broken image", "scores that cannot be read", "a score outside of 1..5"} <= {
-        each["reason"] for each in to.report["dropped"]
-    }
+    assert to.dropped.total() == 5
+    assert {"a broken image", "scores that cannot be read", "a score outside of 1..5"} <= set(to.dropped)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, overload
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from typing_extensions import is_typeddict
+from typing_extensions import TypeForm, is_typeddict
 
 from editjudge.core.params import ParamsError, known, leaf
 
@@ -79,11 +79,7 @@ class Wrong(ValueError):
         self.field = field
 
 
-@overload
-def read(where: str, kind: type[T], given: Any) -> T: ...
-@overload
-def read(where: str, kind: Any, given: Any) -> Any: ...
-def read(where: str, kind: Any, given: Any) -> Any:
+def read(where: str, kind: TypeForm[T], given: Any) -> T:
     """The section `where` as a `kind`: a class of settings, a union of them, or a type such as dict[str, int].
 
     Raises ParamsError with a line for each field that is wrong, missing or unknown."""
@@ -93,11 +89,7 @@ def read(where: str, kind: Any, given: Any) -> Any:
         raise ParamsError(*(_line(where, kind, each) for each in error.errors())) from None
 
 
-@overload
-def section(values: Mapping[str, Any], key: str, kind: type[T]) -> T: ...
-@overload
-def section(values: Mapping[str, Any], key: str, kind: Any) -> Any: ...
-def section(values: Mapping[str, Any], key: str, kind: Any) -> Any:
+def section(values: Mapping[str, Any], key: str, kind: TypeForm[T]) -> T:
     """The setting at a dotted key of the parameters, such as `filter` or `judges.base`. ParamsError as `read`."""
     return read(key, kind, leaf(values, key))
 

@@ -88,16 +88,15 @@ def joined(instructions: Sequence[str]) -> str:
 
 
 def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
-    """Rows of single edits; `to.report` says what was left out and why.
+    """Rows of single edits; `to` counts what was left out and why.
 
     Raises ContractError, ParamsError and TableError."""
-    dropped = Counter[str]()
-    found = list(_found(setting, dropped))
+    found = list(_found(setting, to.dropped))
     below = thresholds((sample for *_, sample in found), setting.percentile)
     for prompt, name, edit, sample in found:
         rule, key, task = rule_of(sample, below, setting), prompt["key"], prompt["task"]
         if rule is None:
-            dropped["no rule fits"] += 1
+            to.dropped["no rule fits"] += 1
             continue
         (label, told), editor = RULES[rule], sample.editor
         source, edited = (sha256(bytes(image)).hexdigest() for image in (edit.source, edit.edited))
@@ -107,11 +106,8 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
         more["rule"] = f"{rule}: {told.format(least=f'{setting.least_clip_d:g}')}"
         yield row(plain(f"{key}.{editor or sample.role}"), key, task, a=shown, **more)
     if setting.sequences is not None:
-        yield from sequences(setting, to, dropped)
-    to.report |= {
-        "thresholds": [{"clip_i": below[0], "dino_i": below[1], "percentile": setting.percentile}],
-        "dropped": [{"reason": reason, "edits": count} for reason, count in sorted(dropped.items())],
-    }
+        yield from sequences(setting, to)
+    to.report["thresholds"] = [{"clip_i": below[0], "dino_i": below[1], "percentile": setting.percentile}]
 
 
 def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[records.Row, str, Edit, EditFeatures]]:
@@ -155,31 +151,30 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[record
                 yield *image, replace(sample, **values)
 
 
-def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Iterator[records.Row]:
+def sequences(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
     """Multi-turn sequences: for each, two of its images are drawn, and all its images scored against them.
 
     A record has `images` (n + 1, paths or bytes), `instructions` (n), and may have `key`. RowErrors are counted."""
     for record in reading.read(reading.Table(path=setting.sequences, images=setting.sequence_images)):
-        try:
-            key, turns, shown = record.get("key"), record.get("instructions"), record.get("images")
-            key = plain(str(key)) if key else record.key
-            if not (
-                isinstance(turns, list) and turns and all(isinstance(each, str) and each.strip() for each in turns)
-            ):
-                raise RowError("no instructions")
-            if not isinstance(shown, list) or len(shown) != len(turns) + 1:
-                raise RowError("not one image more than instructions")
-            named = added(to, record, *shown)
-        except RowError as error:
-            dropped[f"sequence: {error.reason}"] += 1
-            continue
-        rng = np.random.default_rng([setting.seed, *key.encode()])
-        for number in range(setting.draws):
-            first, last = sorted(rng.choice(len(turns) + 1, 2, replace=False).tolist())  # each two as likely
-            prompt = plain(f"{key}.{number}")
-            more: dict[str, Any] = {"origin": key, "part": part_of(key, setting.test_share), "source": named[first]}
-            more |= {"rule": SEQUENCE, "instruction": joined(turns[first:last])}
-            for k, (name, digest) in enumerate(named):
-                label = sequence_score(k, first, last)
-                shown = LabelledEdit(name, digest, None, {DIMENSION: label}, label)
-                yield row(plain(f"{prompt}.{k}"), prompt, "multi_turn", a=shown, **more)
+        with to.counting("sequence: "):
+            yield from _sequence(setting, to, record)
+
+
+def _sequence(setting: AdieeSource, to: ImageSink, record: reading.Record) -> Iterator[records.Row]:
+    key, turns, shown = record.get("key"), record.get("instructions"), record.get("images")
+    key = plain(str(key)) if key else record.key
+    if not (isinstance(turns, list) and turns and all(isinstance(each, str) and each.strip() for each in turns)):
+        raise RowError("no instructions")
+    if not isinstance(shown, list) or len(shown) != len(turns) + 1:
+        raise RowError("not one image more than instructions")
+    named = added(to, record, *shown)
+    rng = np.random.default_rng([setting.seed, *key.encode()])
+    for number in range(setting.draws):
+        first, last = sorted(rng.choice(len(turns) + 1, 2, replace=False).tolist())  # each two as likely
+        prompt = plain(f"{key}.{number}")
+        more: dict[str, Any] = {"origin": key, "part": part_of(key, setting.test_share), "source": named[first]}
+        more |= {"rule": SEQUENCE, "instruction": joined(turns[first:last])}
+        for k, (name, digest) in enumerate(named):
+            label = sequence_score(k, first, last)
+            shown = LabelledEdit(name, digest, None, {DIMENSION: label}, label)
+            yield row(plain(f"{prompt}.{k}"), prompt, "multi_turn", a=shown, **more)

@@ -13,7 +13,6 @@ person: the mean of their scores, rounded, counts."""
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -119,30 +118,20 @@ def once(records: Iterable[list[Preference]]) -> tuple[list[Preference], list[tu
 
 
 def preferences(setting: EditRewardSource, to: ImageSink) -> Iterator[Row]:
-    """Rows of pairs; `to.report` counts what was dropped, and names duplicates. Raises TableError."""
-    dropped, found, places = Counter[str](), list[list[Preference]](), dict[str, reading.Record]()
+    """Rows of pairs; `to` counts what was dropped, and names duplicates. Raises TableError."""
+    found, places, ties = list[list[Preference]](), dict[str, reading.Record](), 0
     for record in reading.read(reading.Table(path=setting.path, images=setting.images)):
-        try:
+        with to.counting():
             found.append(read(record.values, record.key))
             places |= {sample.key: replace(record, row={}) for sample in found[-1]}
-        except RowError as error:
-            dropped[error.reason] += 1
     kept, again = once(found)
-    dropped.update(reason for reason, *_ in again)
-    ties = 0
+    to.dropped.update(reason for reason, *_ in again)
     for sample in kept:
-        try:
-            row_ = _preference(sample, places[sample.key], setting.test_share, to)
-        except RowError as error:
-            dropped[error.reason] += 1
-            continue
-        ties += sample.rule != PREFERRED
-        yield row_
-    to.report |= {
-        "dropped": [{"reason": reason, "samples": count} for reason, count in sorted(dropped.items())],
-        "samples_of_ties": ties,
-        "duplicates": [{"reason": reason, "key": key, "earlier": earlier} for reason, key, earlier in again],
-    }
+        with to.counting():
+            yield _preference(sample, places[sample.key], setting.test_share, to)
+            ties += sample.rule != PREFERRED
+    duplicates = [{"reason": reason, "key": key, "earlier": earlier} for reason, key, earlier in again]
+    to.report |= {"samples_of_ties": ties, "duplicates": duplicates}
 
 
 def _preference(sample: Preference, record: reading.Record, test: float, to: ImageSink) -> Row:
@@ -180,26 +169,20 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def ratings(setting: RatingsSource, to: ImageSink) -> Iterator[Row]:
-    """The rows of both tables; `dropped` in the report counts the records that cannot be used, by reason."""
-    dropped = Counter[str]()
+    """The rows of both tables; `to` counts the records that cannot be used."""
     tables = [(setting.path, setting.images, RATED, setting.test_share)]
     tables += [(setting.people, setting.people_images, PEOPLE, 1.0)] if setting.people else []
     for path, images, rule, test in tables:
         groups: dict[str, tuple[reading.Record, list[dict[str, float]]]] = {}
         for record in reading.read(reading.Table(path=path, images=images)):
-            try:
+            with to.counting():
                 scores = scores_of(record.values)
                 light = {name: record.get(name) for name in ("source", "edited", "instruction", "type", "model")}
                 key = str(record.get("key") or record.key)
                 groups.setdefault(key, (replace(record, row=light), []))[1].append(scores)
-            except RowError as error:
-                dropped[error.reason] += 1
         for key, (record, given) in groups.items():
-            try:
+            with to.counting():
                 yield _rating(plain(f"{rule}-{key}"), record, given, rule, test, to)
-            except RowError as error:
-                dropped[error.reason] += 1
-    to.report |= {"dropped": [{"reason": reason, "rows": count} for reason, count in sorted(dropped.items())]}
 
 
 def scores_of(values: Mapping[str, Any]) -> dict[str, float]:

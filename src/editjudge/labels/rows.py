@@ -1,8 +1,12 @@
 """Rows of stages/scorer_data.schema.json, and the entries of `scorer_data` in params.yaml: where they come from."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, TypeAlias
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
@@ -109,14 +113,30 @@ LabelSource: TypeAlias = Annotated[
 ]
 
 
-class ImageSink(Protocol):
-    """Takes the images that a source creates. report: what the source tells of itself beside its rows."""
+class ImageSink:
+    """Takes the images that a source creates, and writes each once, under its SHA-256, as a row of scorer_images.
 
-    report: dict[str, Any]
+    path: the file of `write`. dropped: what became no row, by reason; report: what else the source tells of itself."""
+
+    def __init__(self, path: Path, write: Callable[[Row], None]) -> None:
+        self.path, self.write, self.written = path, write, set[str]()
+        self.dropped, self.report = Counter[str](), dict[str, Any]()
 
     def add(self, image: bytes) -> tuple[str, str]:
-        """The image's name and SHA-256."""
-        ...
+        """The image's name and SHA-256, as a row of scorer_data has them."""
+        digest = sha256(image).hexdigest()
+        if digest not in self.written:
+            self.write({"key": digest, "image": image})
+            self.written.add(digest)
+        return f"{self.path}/{digest}", digest
+
+    @contextmanager
+    def counting(self, what: str = "") -> Iterator[None]:
+        """Counts a RowError of the block as dropped, `what` before its reason."""
+        try:
+            yield
+        except RowError as error:
+            self.dropped[f"{what}{error.reason}"] += 1
 
 
 @dataclass(frozen=True)

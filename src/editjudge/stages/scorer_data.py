@@ -4,7 +4,6 @@ A source is a function in SOURCES, and a class of settings of the same name in l
 of stages/scorer_data.schema.json one after the other. Images that stand in no file yet go to `images.add`, which
 answers with the name and the SHA-256 that a row needs; others are named where they stand: `<Parquet file>/<key>`."""
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,28 +20,11 @@ from editjudge.core.settings import read, section
 from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee, published, rows, scored, tiers
-from editjudge.labels.rows import AnnotationsSource, LabelSource, ProbeSource
+from editjudge.labels.rows import AnnotationsSource, ImageSink, LabelSource, ProbeSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
-
-
-class ImageFile:
-    """The images of a data set, written once each to a Parquet file, under their SHA-256."""
-
-    def __init__(self, path: Path, out: records.RowWriter) -> None:
-        self.path, self.out, self.written = path, out, set[str]()
-        self.report = dict[str, Any]()  # what a source tells of itself beside its rows
-
-    def add(self, image: bytes) -> tuple[str, str]:
-        """The image's name and SHA-256, as a row of scorer_data has them."""
-        digest = hashlib.sha256(image).hexdigest()
-        if digest not in self.written:
-            self.out.add({"key": digest, "image": image})
-            self.written.add(digest)
-        return f"{self.path}/{digest}", digest
-
 
 # The probe set: edits whose two dimensions are known, as each of them is chosen apart from the other.
 FOLLOWING, QUALITY = "instruction_following", "visual_quality"
@@ -83,7 +65,7 @@ def make_edits(prompt: records.Row, seed: int, rated: bool = False) -> list[tupl
     return made
 
 
-def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
+def probe(setting: ProbeSource, to: ImageSink) -> Iterator[records.Row]:
     """All pairs of each prompt's edits (probe_ratings: the edits, one a row, with their ratings), from training photos
     to learn from and from held-out ones to test.
 
@@ -111,9 +93,9 @@ def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
                 yield rows.row(f"{p['key']}.{a}.{b}", *common, shown[a], shown[b], winner=winner, **more)
 
 
-def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.Row]:
+def annotations(setting: AnnotationsSource, to: ImageSink) -> Iterator[records.Row]:
     """Pairs of the pipeline's annotations, by the rules of train_pairs. ParamsError: a task has no measures."""
-    values, dropped = params.load(), Counter[str]()
+    values = params.load()
     pairs = params.leaf(values, "train_pairs")
     missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     for task in setting.tasks:
@@ -124,11 +106,10 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
         pool = records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image")
         prompts = {row["key"]: row for row in pool}
         annotated = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
-        yield from scored.rows(task, annotated, prompts, rules, pairs, setting.test_share, dropped)
-    to.report["dropped"] = [{"reason": reason, "edits": count} for reason, count in sorted(dropped.items())]
+        yield from scored.rows(task, annotated, prompts, rules, pairs, setting.test_share, to.dropped)
 
 
-SOURCES: dict[str, Callable[[Any, ImageFile], Iterator[records.Row]]] = {
+SOURCES: dict[str, Callable[[Any, ImageSink], Iterator[records.Row]]] = {
     "probe": probe,
     "probe_ratings": probe,
     "ratings": published.ratings,
@@ -136,6 +117,7 @@ SOURCES: dict[str, Callable[[Any, ImageFile], Iterator[records.Row]]] = {
     "editreward": published.preferences,
     "adiee": adiee.rows,
 }
+DROPPED = {"annotations": "edits", "adiee": "edits", "editreward": "samples", "ratings": "rows"}  # what each can drop
 
 
 def report(found: Iterable[records.Row]) -> dict[str, Any]:
@@ -153,10 +135,12 @@ def run(name: str) -> None:
     setting = read(f"scorer_data.{name}", LabelSource, params.leaf(params.load(), "scorer_data")[name])
     table, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
     with records.RowWriter(pictures, "scorer_images") as images_out, records.RowWriter(table, "scorer_data") as out:
-        to = ImageFile(pictures, images_out)
+        to = ImageSink(pictures, images_out.add)
         for row in SOURCES[setting.source](setting, to):
             out.add(row)
     told = report(records.iterate(table, "scorer_data")) | to.report
+    if unit := DROPPED.get(setting.source):
+        told["dropped"] = [{"reason": reason, unit: count} for reason, count in sorted(to.dropped.items())]
     records.write_details(Path(f"metrics/scorer_data/{name}.json"), told)
 
 
