@@ -61,7 +61,13 @@ def test_all_pairs_of_each_prompt_with_their_images_once():
     first = Path("data/scorer_data/made.parquet").read_bytes()
     run()
     assert Path("data/scorer_data/made.parquet").read_bytes() == first
-    assert records.read_details(Path("metrics/scorer_data/made.json"))["rows"] == 36
+    told = records.read_details(Path("metrics/scorer_data/made.json"))
+    assert (told["rows"], "dropped" in told) == (36, False)
+    Path("r.jsonl").write_text('{"scores": [1, 1]}')
+    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": {"source": "ratings", "path": "r.jsonl"}}}))
+    scorer_data.run("made")
+    told = records.read_details(Path("metrics/scorer_data/made.json"))
+    assert told["dropped"] == [{"reason": "scores that cannot be read", "rows": 1}]
 
 
 def test_ratings_of_the_probe_are_those_of_what_was_done():
