@@ -2,7 +2,8 @@
 
 Settings: delay (s); failures, the share of requests that fail, evenly by 429 with Retry-After 0.2, 500, hanging and a
 cut connection; by the request's bytes and how often they came, so that the same questions meet the same failures.
-replies, to the n-th request of an instruction (the last one goes on); brightest, whether the brighter of the last two
+replies, to the n-th request of an instruction (the last one goes on), each a text, or a message's fields and the
+finish_reason; brightest, whether the brighter of the last two
 images wins, and prose, the share of requests that are answered without JSON then, if they are not sampled; key; refuse,
 options answered with 400 and refuse_words; status, of every answer; bad, instructions answered with bad_status and
 bad_words; wait, the Retry-After of the first answer to each request, 429; tell_tokens, whether usage is given; bodies,
@@ -53,10 +54,15 @@ def tokens_of(text: str) -> list[dict]:
 written: dict[tuple[str, bool], bytes] = {}
 
 
-def completion(text: str, likeliest: bool) -> bytes:
+def completion(reply: str | dict, likeliest: bool) -> bytes:
+    text = reply if isinstance(reply, str) else json.dumps(reply)
     if (text, likeliest) not in written:
-        choice: dict = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-        choice["logprobs"] = {"content": tokens_of(text)} if likeliest else None
+        said = {"content": text} if isinstance(reply, str) else dict(reply)
+        choice: dict = {"index": 0, "finish_reason": said.pop("finish_reason", "stop")}
+        choice["message"] = {"role": "assistant", **said}
+        thought = said.get("reasoning_content") or said.get("reasoning")
+        whole = (f"{thought}</think>" if thought else "") + (said.get("content") or "")
+        choice["logprobs"] = {"content": tokens_of(whole)} if likeliest else None
         body = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
         if settings["tell_tokens"]:
             body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}

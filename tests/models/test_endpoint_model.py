@@ -151,15 +151,15 @@ def test_a_question_that_is_refused_fails_alone_and_is_asked_again_next_time(tmp
     assert (account.this_run()["options_refused"], account.requests) == ([], 4 + 2 * 2)
 
 
-def test_a_single_403_is_one_question_and_a_refused_temperature_ends_in_failures(tmp_path: Path) -> None:
+def test_a_single_403_is_one_question_and_a_refused_effort_ends_in_failures(tmp_path: Path) -> None:
     with chat_server(bad=["q1"], bad_status=403) as server:
         answers, account = ask(setting(server.url, max_in_flight=1), questions(3), tmp_path / "c")
     assert [answer.combined.winner for answer in answers] == ["Tie", None, "Tie"]
     assert account.failures == {"403": 2}
-    with chat_server(refuse=["temperature"]) as server:
-        answers, account = ask(setting(server.url), questions(300), tmp_path / "d")
+    with chat_server(refuse=["reasoning_effort"]) as server:
+        answers, account = ask(setting(server.url, reasoning_effort="low"), questions(300), tmp_path / "d")
         assert server.log()["kinds"]["400"] < 2 * (100 + 4 * 64), "each once more, without the form of its reply"
-    assert "Unsupported parameter: 'temperature'" in answers[0].forward.reason
+    assert "Unsupported parameter: 'reasoning_effort'" in answers[0].forward.reason
 
 
 def test_a_broken_image_is_not_sent(tmp_path: Path, sound: Server) -> None:
@@ -205,6 +205,7 @@ def test_unreadable_replies_are_asked_again_with_sampling_and_then_kept(tmp_path
         (["logprobs", "top_logprobs"], {}, {}),
         (["max_tokens"], {"max_completion_tokens": 24}, {}),
         (["response_format"], {"max_tokens": 24}, {}),
+        (["temperature"], {}, {"refuse_words": "'temperature' does not support 0.0 with this model. Only 1 is."}),
         (["response_format"], {"max_tokens": 24}, {"refuse_words": "the grammar cannot be compiled"}),
     ],
 )
@@ -212,14 +213,39 @@ def test_options_that_an_endpoint_refuses_are_left_out(
     tmp_path: Path, refused: list[str], sent: dict[str, int], words: dict[str, str]
 ) -> None:
     with chat_server(refuse=refused, **words) as server:
-        answers, account = ask(setting(server.url, max_in_flight=2), questions(30), tmp_path / "c")
+        how = setting(server.url, max_in_flight=2, reasoning_effort="low")
+        answers, account = ask(how, questions(30), tmp_path / "c")
         body = json.loads(server.log()["last"]["body"])
         assert server.log()["kinds"]["400"] <= 8 * len(refused), "once by each of the questions under way"
     assert all(answer.forward.winner == "Image A" for answer in answers)
     assert account.this_run()["options_refused"] == refused
     assert not set(refused) & set(body)
     assert body | sent == body
+    assert body["reasoning_effort"] == "low"
     assert (answers[0].forward.p_a is None) == ("logprobs" in refused)
+
+
+def test_thinking_is_no_answer_and_what_is_cut_in_it_is_unread(tmp_path: Path) -> None:
+    """Within the reply, told apart from it, or opened by the template, so that nothing marks its beginning."""
+    thought = f"At first I think {A_WINS}, but see"
+    cut: dict[str, Any] = {"finish_reason": "length"}
+    said: list[Any] = [
+        f"<think>{thought}</think>\n{B_WINS}",
+        f"{thought}</think>{B_WINS}",
+        {"content": B_WINS, "reasoning_content": thought},
+        {"content": f'{B_WINS[:-1]}, "reason": "', "reasoning": thought} | cut,
+        {"content": None, "reasoning_content": thought} | cut,
+        {"content": f"I think {A_WINS}"} | cut,
+        {"content": f"<think>{thought}"} | cut,
+    ]
+    with chat_server(replies={f"q{n}": [each] for n, each in enumerate(said)}) as server:
+        how = setting(server.url, max_new_tokens=512, reply_tries=1)
+        answers, _ = ask(how, questions(len(said)), tmp_path / "c")
+    found = [answer.forward for answer in answers]
+    assert [each.winner for each in found] == ["Image B"] * 3 + [None] * 4
+    assert [round(each.p_a, 9) for each in found[:3]] == [0.75] * 3, "of the one decision behind the thinking"
+    assert all(each.reason == "the reply ends before its thinking does" for each in found[4:])
+    assert "thinking" not in found[3].reason
 
 
 def test_a_400_about_the_key_ends_the_run_and_a_short_key_does_not_spoil_replies(

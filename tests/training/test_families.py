@@ -30,7 +30,8 @@ from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.models.chat.checkpoint import bound, load_model, load_processor
-from editjudge.models.chat.local_model import Chat, ChatModel, Reply, load
+from editjudge.models.chat.forms import Inquiry, InquiryForm, RawReply
+from editjudge.models.chat.local_model import Chat, ChatModel, LocalModel, Reply, load
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import WholeChats
@@ -212,3 +213,25 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(
     if profile == "paper":
         assert found["raters.imgedit_judge"][0] > 900, "of 512 x 512 pixels"
         assert found["judges.pvc_judge"] == found["judges.base"]
+
+
+def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path: Path, pictures: dict[str, bytes]) -> None:
+    """Else nothing in a reply that is cut says that it is no answer."""
+    model = load(tiny_families.save("qwen3_5", tmp_path / "qwen3_5"))
+    chat = Chat(model.render([{"role": "user", "content": [{"type": "text", "text": "Why"}]}]), (), 4)
+    thinking = replace(chat, text=f"{chat.text}<think>\n")
+    for asked, begin in ((chat, ""), (thinking, "<think>")):
+        [reply] = model.reply([asked], {})
+        assert reply.text == begin + model.processor.decode(reply.tokens)
+        assert not reply.finished
+    form = InquiryForm((), 4, {})
+    inquiry = Inquiry("k", "Why", {}, lambda said: (said, None))
+    assert form.answer(inquiry, RawReply(reply.text)).reason == "the reply ends before its thinking does"
+    assert form.answer(inquiry, RawReply(f"{reply.text}</think>so")).value == "so"
+    model.processor.chat_template = f"{model.processor.chat_template}<think>\n"
+    local = LocalModel(model.model, model.processor, form, max_new_tokens=7)
+    [said] = local.ask_many([inquiry], [0])
+    assert isinstance(said, RawReply)
+    assert said.usage is not None
+    assert said.usage.tokens_out == 7
+    assert said.text.startswith("<think>")

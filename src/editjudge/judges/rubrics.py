@@ -28,7 +28,7 @@ from editjudge.core.settings import FORBID, Text, Whole, Wrong, known
 from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, reasons_of
 from editjudge.judges.styles import told
 from editjudge.models.chat.forms import ChatForm, RawReply
-from editjudge.models.endpoint.replies import END_OF_THINKING, QUOTED, read_object
+from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, QUOTED, THINKING, read_object
 from editjudge.models.endpoint.spending import total
 
 DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
@@ -106,8 +106,8 @@ class Rubric(prompts.Prompt):
         dimension without a number, with two that differ, with one that is not whole or lies outside the range, or with
         a span of them leaves the edit unscored."""
         body = unicodedata.normalize("NFKC", reply.rpartition(END_OF_THINKING)[2])
-        if "<think>" in body:
-            return None, "the reply ends before its thinking does"
+        if THINKING in body:
+            return None, CUT_THINKING
         found: dict[str, int] = {}
         for key, dimension in self.dimensions.items():
             value, reason = _number(_said(body, (dimension.name, *dimension.also)), self.least, self.most)

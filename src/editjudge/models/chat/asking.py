@@ -28,14 +28,16 @@ from editjudge.models.endpoint.client import (
     read_completion,
 )
 from editjudge.models.endpoint.pictures import DataUrls, PixelLimits
+from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 from editjudge.models.endpoint.spending import Account, Usage, total
 
 WARMTH = 0.7  # least temperature where a question is asked again
 AGAIN = 1_000_003  # between the seeds of the replies to one question
 WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
 DOWN = 100  # questions in a row without an answer after which no more are asked
-# Options that an endpoint may refuse, and what to send in their place. Not the temperature, which decides the replies.
+# Options that an endpoint may refuse, and what to send in their place. Models that think know one temperature alone.
 REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
+REFUSABLE |= {"temperature": None}
 STRUCTURE = "response_format"  # another: a server that takes none, or not this schema, may refuse without naming it
 
 
@@ -57,15 +59,17 @@ def sampling(setting: ChatModelSetting, form: ChatForm, number: int, tried: int 
 
     Only sampling takes a seed. A question that is asked again is sampled: greedy decoding would say the same words."""
     temperature = setting.temperature if tried == 0 else max(setting.temperature, WARMTH)
-    chosen: dict[str, Any] = {"temperature": temperature, "max_tokens": form.max_new_tokens}
+    limit = setting.max_new_tokens or form.max_new_tokens
+    chosen: dict[str, Any] = {"temperature": temperature, "max_tokens": limit}
     if temperature > 0:
         chosen["seed"] = setting.seed + number + AGAIN * tried
     if isinstance(setting, HttpSetting):
-        chosen["max_tokens"] = setting.max_new_tokens or form.max_new_tokens
         wanted = {"name": "reply", "strict": True, "schema": form.schema}
         chosen["response_format"] = {"type": "json_schema", "json_schema": wanted}
         if setting.logprobs:
             chosen |= {"logprobs": True, "top_logprobs": setting.logprobs}
+    if isinstance(setting, EndpointSetting) and setting.reasoning_effort != "default":
+        chosen["reasoning_effort"] = setting.reasoning_effort
     return chosen
 
 
@@ -213,7 +217,10 @@ class EndpointModel:
             if reply.tokens_in is not None and reply.tokens_out is not None:
                 usage = Usage(requests, reply.tokens_in, reply.tokens_out, len(self.form.images), seconds)
             today = datetime.now(UTC).date().isoformat() if isinstance(self.setting, EndpointSetting) else None
-            task = self.asking.taken(task, RawReply(reply.text, essential(reply.tokens), usage, today))
+            text, room = reply.text, self.setting.max_new_tokens > self.form.max_new_tokens
+            if reply.cut and room and END_OF_THINKING not in text and not text.startswith((THINKING, "{", "`")):
+                text = THINKING + text  # which the template had opened: it took all the room
+            task = self.asking.taken(task, RawReply(text, essential(reply.tokens), usage, today))
         self.account.asked += 1
         return task
 

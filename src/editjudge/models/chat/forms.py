@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
 from editjudge.core.records import Image
+from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, THINKING
 from editjudge.models.endpoint.spending import Usage
 
 UNSURE = 0.01  # most of the probability that may belong to either side, or be unknown
@@ -110,8 +111,18 @@ class InquiryForm:
     def answer(self, inquiry: Inquiry, reply: RawReply | str) -> Finding:
         if isinstance(reply, str):
             return Finding(inquiry.key, None, "", reply)
-        value, reason = inquiry.read(reply.text)
+        said = reply.text.rpartition(END_OF_THINKING)[2]
+        unfinished = said.lstrip().startswith(THINKING)
+        value, reason = (None, CUT_THINKING) if unfinished else inquiry.read(said)
         return Finding(inquiry.key, value, reply.text, reason, reply.usage)
+
+
+def spoken(tokens: Tokens) -> Tokens:
+    """Those behind the thinking. An error of NOT_OF_THAT_FORM where they are not of the form that `p_a` reads."""
+    pieces = [_bytes(token) for token in tokens]
+    thought, end, _ = b"".join(pieces).rpartition(END_OF_THINKING.encode())
+    upto = accumulate(map(len, pieces))
+    return [token for token, at in zip(tokens, upto, strict=True) if at > len(thought + end)] if end else tokens
 
 
 def essential(tokens: Tokens) -> Tokens:
@@ -121,7 +132,7 @@ def essential(tokens: Tokens) -> Tokens:
     try:
         return [
             token if LETTER.search(_bytes(token)) else {"token": token["token"], "bytes": token.get("bytes")}
-            for token in tokens
+            for token in spoken(tokens)
         ]
     except NOT_OF_THAT_FORM:
         return []

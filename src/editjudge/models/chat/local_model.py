@@ -20,8 +20,9 @@ from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError
 from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor
-from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
+from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, spoken
 from editjudge.models.chat.settings import TransformersSetting
+from editjudge.models.endpoint.replies import THINKING
 from editjudge.models.endpoint.spending import Usage
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import Chat, WholeChats
@@ -111,6 +112,7 @@ class ChatModel:
             written = row[width : width + limits[n]]
             length = next((place for place, token in enumerate(written) if token in self.ends), len(written))
             text = self.processor.decode(written[:length], skip_special_tokens=True)
+            text = THINKING + text if chats[n].text.rstrip().endswith(THINKING) else text  # the template opens it
             logprobs, top_ids, top, watched = (each[n, :length] for each in places)
             ended, tokens = length < len(written), tuple(written[:length])
             replies.append(Reply(text, tokens, logprobs, top_ids, top, watched, tokens_in, length + ended, ended))
@@ -184,7 +186,7 @@ class LocalModel:
     """Answers questions in the form `form`, in batches.
 
     temperature: above 0 replies are drawn, with random numbers that depend on the seed, the question's content and the
-    pass, not on the batch."""
+    pass, not on the batch. max_new_tokens: of a reply, thinking included; 0: what the form needs."""
 
     def __init__(
         self,
@@ -194,9 +196,10 @@ class LocalModel:
         batch_size: int = 16,
         temperature: float = 0.0,
         seed: int = 0,
+        max_new_tokens: int = 0,
     ) -> None:
         self.chat_model, self.batch_size, self.form = ChatModel(model, processor), batch_size, form
-        self.temperature, self.seed = temperature, seed
+        self.temperature, self.seed, self.max_new_tokens = temperature, seed, max_new_tokens
         replies = [processor.tokenizer(reply)["input_ids"] for reply in form.watched]
         self.watched: tuple[int, ...] = next((each for each in zip(*replies, strict=False) if len(set(each)) > 1), ())
 
@@ -227,7 +230,8 @@ class LocalModel:
                 chats.append(f"{name}: {error}")
                 continue
             text, seed = self.chat_model.render(self.form.messages(question.instruction)), self.seed + number
-            chats.append(Chat(text, tuple(shown), self.form.max_new_tokens, self.temperature, seed=seed))
+            limit = self.max_new_tokens or self.form.max_new_tokens
+            chats.append(Chat(text, tuple(shown), limit, self.temperature, seed=seed))
         asked = [chat for chat in chats if isinstance(chat, Chat)]
         replies = iter(self.chat_model.reply(asked, pixels, self.watched))
         return [chat if isinstance(chat, str) else self._said(next(replies)) for chat in chats]
@@ -242,7 +246,7 @@ class LocalModel:
             likely = zip(self.watched, watched, strict=True) if token in self.watched else ()
             top = [self._token(each) | {"logprob": logprob} for each, logprob in likely]
             tokens.append(self._token(token) | ({"top_logprobs": top} if top else {}))
-        return RawReply(reply.text, tokens, Usage(1, reply.tokens_in, reply.tokens_out, len(self.form.images)))
+        return RawReply(reply.text, spoken(tokens), Usage(1, reply.tokens_in, reply.tokens_out, len(self.form.images)))
 
     def _token(self, token: int) -> dict[str, Any]:
         piece = self.chat_model.piece(token)
@@ -254,7 +258,8 @@ def local_model(setting: TransformersSetting, form: ChatForm, temperature: float
     if setting.workers != 1:
         torch.set_num_threads(1)
     loaded = _loaded(setting, device)
-    return LocalModel(loaded.model, loaded.processor, form, setting.batch_size, temperature, seed)
+    limit = setting.max_new_tokens
+    return LocalModel(loaded.model, loaded.processor, form, setting.batch_size, temperature, seed, limit)
 
 
 @lru_cache(maxsize=1)

@@ -54,7 +54,8 @@ class ChatModelSetting:
     temperature: above 0 replies are sampled. passes: replies to each question, of which the majority decides; more than
     one need a temperature. reply_tries: replies to a question until one can be read; the second and later ones are
     sampled. seed: of the first pass; the next ones count on. min_pixels, max_pixels: images are resized to between
-    these; 0: the checkpoint's, or no limit for what is sent over HTTP."""
+    these; 0: the checkpoint's, or no limit for what is sent over HTTP. max_new_tokens: that a reply may take, thinking
+    included; 0: what the prompt needs."""
 
     model: Text
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
@@ -65,6 +66,7 @@ class ChatModelSetting:
     budget: Budget = field(default_factory=Budget)
     min_pixels: Count = 0
     max_pixels: Count = 0
+    max_new_tokens: Count = 0
 
     def __post_init__(self) -> None:
         if self.passes > 1 and self.temperature == 0:
@@ -105,12 +107,11 @@ class TransformersSetting(LocalSetting):
 class HttpSetting(ChatModelSetting):
     """A model that is asked over HTTP.
 
-    logprobs: how many likeliest tokens are asked for, where confidence is read; 0: none. max_new_tokens: that a reply
-    may take, thinking included; 0: what the prompt needs. max_in_flight: requests at a time. per_minute: requests; 0:
-    no limit. timeout: seconds of one try, until the whole reply has come. tries: of a question that is not answered."""
+    logprobs: how many likeliest tokens are asked for, where confidence is read; 0: none. max_in_flight: requests at a
+    time. per_minute: requests; 0: no limit. timeout: seconds of one try, until the whole reply has come. tries: of a
+    question that is not answered."""
 
     logprobs: Annotated[Count, Field(le=20)] = 20
-    max_new_tokens: Count = 0
     reply_tries: Tries = 3
     max_in_flight: Annotated[Positive, Field(le=10_000)] = 64
     per_minute: Count = 0
@@ -122,11 +123,13 @@ class HttpSetting(ChatModelSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class EndpointSetting(HttpSetting):
-    """A model behind an endpoint that runs already. model: its name there."""
+    """A model behind an endpoint that runs already. model: its name there. reasoning_effort: how long it shall think;
+    default: nothing is sent."""
 
     backend: Literal["endpoint"] = "endpoint"
     base_url: Address
     api_key_env: Text = NO_KEY
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh"] = "default"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,6 +25,7 @@ import orjson
 from aiolimiter import AsyncLimiter
 
 from editjudge.core.errors import UserError
+from editjudge.models.endpoint.replies import THINKING
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
@@ -78,12 +79,14 @@ class Refused(CallFailed):
 
 @dataclass(frozen=True)
 class Completion:
-    """What came back. tokens: `choices[0].logprobs.content`; tokens_in, tokens_out: None where nothing says it."""
+    """What came back. tokens: `choices[0].logprobs.content`; tokens_in, tokens_out: None where nothing says it. cut:
+    whether the limit ended the reply, and nothing tells thinking from words."""
 
     text: str
     tokens: list[dict[str, Any]]
     tokens_in: int | None
     tokens_out: int | None
+    cut: bool
 
 
 @dataclass(frozen=True)
@@ -232,12 +235,16 @@ def retry_after(header: str | None) -> float:
 
 
 def read_completion(raw: bytes) -> Completion:
-    """The first choice of a chat completion; a refusal is text. TryFailed: anything else, as of a gateway with 200."""
+    """The first choice of a chat completion; a refusal is text, and so is thinking that is told apart (`reasoning` or
+    `reasoning_content`) where nothing else was said. TryFailed: anything else, as of a gateway with 200."""
     shown = raw[:QUOTED].decode(errors="replace")
     try:
         completion = orjson.loads(raw)
         [choice, *_] = completion["choices"]
-        text = choice["message"].get("content") or choice["message"].get("refusal") or ""
+        message = choice["message"]
+        thought = message.get("reasoning_content") or message.get("reasoning")
+        cut = choice.get("finish_reason") == "length" and not thought
+        text = message.get("content") or message.get("refusal") or (f"{THINKING}{thought}" if thought else "")
         tokens = (choice.get("logprobs") or {}).get("content") or []
         usage = completion.get("usage") or {}
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
@@ -246,4 +253,5 @@ def read_completion(raw: bytes) -> Completion:
     if not isinstance(text, str) or not isinstance(tokens, list):
         raise TryFailed("malformed", f"no text in the completion: {shown}")
     tokens = [] if HIDDEN in text else tokens  # which may spell the key, each a part
-    return Completion(text, tokens, *(count if isinstance(count, int) else None for count in counts))
+    told_in, told_out = (count if isinstance(count, int) else None for count in counts)
+    return Completion(text, tokens, told_in, told_out, cut)

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-END_OF_THINKING = "</think>"
+THINKING, END_OF_THINKING = "<think>", "</think>"
+CUT_THINKING = "the reply ends before its thinking does"
 CLOSING = "`|V^= \t\r\n"  # after the object: a fence, or the delimiter ||V^=^V|| of VIEScore's replies
 UNMENDED = r"(?!)"  # `mendable` of `read_object` that matches nothing: a mended list of boxes may be another one
 QUOTED = 200  # characters of a reply that a reason quotes
@@ -23,7 +24,9 @@ def read_object(text: str, schema: Mapping[str, Any], key: str, value: str) -> t
 
     body = text.rpartition(END_OF_THINKING)[2]
     start = body.find("{")
-    if start < 0 or "<think>" in body[:start]:
+    if THINKING in (body if start < 0 else body[:start]):
+        return None, CUT_THINKING
+    if start < 0:
         return None, f"the reply holds no JSON object: {text[:QUOTED]!r}"
     try:
         found, end = _DECODER.raw_decode(body, start)
