@@ -59,12 +59,12 @@ def test_the_subjects_face_is_the_largest_whose_centre_lies_in_its_box() -> None
 def test_face_id_is_the_cosine_of_the_subjects_faces_and_none_where_it_turned_away() -> None:
     source = [person(SUBJECT, [3, 4]), person(LEFT, [0, 1])]
     edited = [person(LEFT, [0, 1]), person(SUBJECT, [4, 3])]
-    assert people.face_id_similarity(source, edited, SUBJECT, SUBJECT) == pytest.approx(24 / 25, abs=1e-12)
-    assert people.face_id_similarity(edited, source, SUBJECT, None) == pytest.approx(24 / 25, abs=1e-12)
-    with pytest.raises(ValueError, match="no face of the subject in the edited image"):
-        people.face_id_similarity(source, edited[:1], SUBJECT, SUBJECT)
-    with pytest.raises(ValueError, match="no face of the subject in the source image"):
-        people.face_id_similarity([], edited, SUBJECT, SUBJECT)
+    first, second = people.known_subject(source, SUBJECT, "source"), people.known_subject(edited, None, "edited")
+    assert people.face_similarity(first, second) == pytest.approx(24 / 25, abs=1e-12)
+    assert people.face_similarity(second, first) == pytest.approx(24 / 25, abs=1e-12)
+    for which, faces in (("edited", edited[:1]), ("source", [])):
+        with pytest.raises(ValueError, match=f"no face of the subject in the {which} image"):
+            people.known_subject(faces, SUBJECT, which)
 
 
 def test_background_faces_are_matched_by_place_and_count_zero_without_a_match() -> None:

@@ -42,9 +42,9 @@ def test_the_same_person_is_more_alike_than_another(faces: LbpFaces, astronaut: 
     edits = [images.jpeg_roundtrip(astronaut, 40), (astronaut * 0.6).astype(np.uint8), np.roll(astronaut, 9, 1)]
     [other] = faces.find([astronaut[:, ::-1].copy()])  # mirrored: another face to a grid of patterns
     [source], *edited = faces.find([astronaut, *edits])
-    cosines = [people.face_id_similarity([source], found, None, None) for found in edited]
-    assert min(cosines) > people.face_id_similarity([source], other, None, None) + 0.05
-    assert people.face_id_similarity([source], [source], None, None) == pytest.approx(1)
+    first, *cosines = [people.face_similarity(source, people.known_subject(f, None, "")) for f in ([source], *edited)]
+    assert min(cosines) > people.face_similarity(source, people.known_subject(other, None, "")) + 0.05
+    assert first == pytest.approx(1)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 700), (600, 2), (31, 31), (32, 32)], ids=lambda s: f"{s[0]}x{s[1]}")

@@ -74,7 +74,7 @@ def test_embeddings_are_of_the_crop_aligned_by_the_five_points(folder: Path, cro
     assert first.box[1] == pytest.approx((16 - 8) * height / (height // 2), abs=1e-4)
     assert first.embedding == pytest.approx(expected[0], abs=1e-5)
     assert second.embedding == pytest.approx(expected[1], abs=1e-5)
-    cosine = people.face_id_similarity([first], [second], None, None)
+    cosine = people.face_similarity(first, second)
     assert cosine == pytest.approx(expected[0] @ expected[1], abs=1e-5)
     assert 0 < cosine < 0.999
 

@@ -44,7 +44,7 @@ OURS: dict[str, Callable[["Case"], Any]] = {
     "edited_area_ratio": lambda c: c.pair.edited_area_ratio,
     "emd": lambda c: emd(c.tokens("clip"), grid_cells(c.area, 7), c.measure["sides"]),
     "emd_both_sides": lambda c: emd(c.tokens("clip"), grid_cells(c.area, 7), c.measure["sides"]),
-    "face_ID_sim": lambda c: people.face_id_similarity(*c.faces, c.box("source"), c.box("edited")),
+    "face_ID_sim": lambda c: people.face_similarity(*map(people.known_subject, c.faces, map(c.box, SIDES), SIDES)),
     "face_geometry_L2_distance": lambda c: people.face_geometry(*c.landmarks),
     "face_texture_color_similarity": lambda c: people.face_color_similarity(*c.face_crops),
     "face_texture_energy_ratio": lambda c: people.face_energy_ratio(*c.face_crops),

@@ -1,9 +1,8 @@
 """The embedded editors: each carries an edit out for real, and does a known amount of damage outside of it.
 
 An edit is a dict, as `sources.builtin.scenes` writes it into a raw pair: `operation`, its settings, and the polygon or
-box of its object. Damage is measured as the mean CIE 1976 colour difference (ΔE, 0 or more, lower is better) over the
-pixels that the edit has to preserve, against the same edit carried out cleanly: for a local edit that is the source
-itself."""
+box of its object. Damage is the mean CIE 1976 colour difference (ΔE, 0 or more, lower is better) over the pixels that
+the edit has to preserve, to the same edit carried out cleanly, which for a local edit is the source there."""
 
 import json
 from collections.abc import Callable

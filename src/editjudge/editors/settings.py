@@ -123,9 +123,7 @@ class DiffusersSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ImageBudget:
-    """The most that one run may ask for; 0: no limit. images: requests that may cost something, one image each.
-
-    money: at the entry's price an image."""
+    """The most that one run may ask for; 0: no limit. images: requests, one image each; money: at the entry's price."""
 
     images: Count = 0
     money: Amount = 0.0
@@ -138,8 +136,7 @@ class ApiSetting:
     base_url, model: such as https://api.openai.com/v1 and gpt-image-1.5. api_key_env: the environment variable with the
     key. data, benchmark: more fields of a request for the pools and for the arena, such as size and quality. send_seed:
     whether each request has its record's seed. per_minute: requests; 0: no limit. timeout, connect_timeout: seconds of
-    one try. megabytes: of an image that comes. price: money an image. ask: 1 to 5, the quality that is asked for in
-    words, of an editor trained with them."""
+    one try. megabytes: of an image that comes. price: money an image. ask: the quality, 1 to 5, asked for in words."""
 
     kind: Literal["api"] = "api"
     base_url: Address
@@ -172,8 +169,7 @@ class ApiSetting:
 class FolderSetting:
     """Edits that were made elsewhere: the images are taken as they are, for pools and arena alike.
 
-    path: a folder of images named by key, a gallery, or a table, see galleries.pictures. model: its name there, where
-    it has images of several."""
+    path: a folder of images named by key, a gallery, or a table (galleries.pictures). model: its name among several."""
 
     kind: Literal["folder"] = "folder"
     path: FileName

@@ -11,9 +11,8 @@ CELL_SHARE = 0.1  # a patch is in the region when more than this share of its pi
 def emd(reference: np.ndarray, edited: np.ndarray, cells: np.ndarray, edited_cells: np.ndarray | None = None) -> float:
     """Earth mover's distance of the patches in the region: uniform weights, squared Euclidean cost, exact (POT).
 
-    0 or more, lower is better. Without `edited_cells` both sides are masked with `cells`: 0 for identical images and
-    symmetric. The reference system masks the edited side only (`cells` all True there, `edited_cells` the region), so
-    that identical images are apart."""
+    0 or more, lower is better. Without `edited_cells` both sides are masked with `cells`: symmetric, 0 for identical
+    images. The reference system masks the edited side only (`cells` all True): identical images are apart."""
     import ot
 
     others = cells if edited_cells is None else edited_cells

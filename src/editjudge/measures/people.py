@@ -36,13 +36,9 @@ Array = np.ndarray
 Faces = Sequence[Face]
 
 
-def face_id_similarity(
-    reference: Faces, edited: Faces, reference_box: FloatBox | None, edited_box: FloatBox | None
-) -> float:
-    """Cosine of the subject's face in both images, in -1..1; 1 for identical images, symmetric.
-
-    The boxes are the subject's, None where it has none; see `subject`."""
-    return _cosine(known_subject(reference, reference_box, "source"), known_subject(edited, edited_box, "edited"))
+def face_similarity(first: Face, second: Face) -> float:
+    """Cosine of two faces' embeddings, in -1..1; 1 for identical faces, symmetric. Of both images' `known_subject`."""
+    return float(np.clip(first.embedding @ second.embedding, -1, 1))
 
 
 def background_similarity(reference: Faces, edited: Faces, boxes: Sequence[FloatBox]) -> float:
@@ -62,7 +58,7 @@ def background_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
     iou = overlaps([face.box for face in first], [face.box for face in second]).round(9)  # the same on every machine
     best = iou.argmax(1)
     matched = [(n, m) for n, m in enumerate(best) if iou[n, m] > MATCH_IOU]
-    return float(sum(_cosine(first[n], second[m]) for n, m in matched) / len(first))
+    return float(sum(face_similarity(first[n], second[m]) for n, m in matched) / len(first))
 
 
 def best_match_similarity(reference: Faces, edited: Faces, boxes: Sequence[FloatBox]) -> float:
@@ -75,7 +71,7 @@ def best_match_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
     if not all(inside):
         raise ValueError("no face in a box of the source image")
     surest = [max(faces, key=lambda face: face.score) for faces in inside]
-    return float(np.mean([max([0.0, *(_cosine(face, other) for other in edited)]) for face in surest]))
+    return float(np.mean([max([0.0, *(face_similarity(face, other) for other in edited)]) for face in surest]))
 
 
 def subject(faces: Faces, box: FloatBox | None) -> Face | None:
@@ -99,10 +95,6 @@ def _lies(face: Face, box: FloatBox) -> bool:
     return box[0] <= x <= box[2] and box[1] <= y <= box[3]
 
 
-def _cosine(first: Face, second: Face) -> float:
-    return float(np.clip(first.embedding @ second.embedding, -1, 1))
-
-
 def face_crop(rgb: Array, box: FloatBox) -> Array:
     """The face in the box grown by MARGIN, resized (bilinear) to (CROP, CROP, 3).
 
@@ -115,8 +107,7 @@ def face_geometry(reference: Array | None, edited: Array | None) -> float:
     """Mean distance of the landmarks, (n, 2) each, the same n points, in units of their Frobenius norm.
 
     Both less their mean and over their norm, the edited ones turned (not mirrored) onto the others. 0 or more, lower
-    is better, 0 for identical faces; symmetric. Raises ValueError for landmarks that are None (a face without
-    landmarks) or that normalized refuses."""
+    is better, 0 for identical faces; symmetric. Raises ValueError for None (no landmarks) and as `normalized`."""
     if reference is None or edited is None:
         raise ValueError("the faces have no landmarks")
     first, second = normalized(reference), normalized(edited)
@@ -197,8 +188,7 @@ def _relative(images: list[tuple[Array, Array]], kind: Callable[[Array], Array])
 def pose_position_error(reference: Array, edited: Array, seen: Array, edited_seen: Array) -> float:
     """Mean distance of the joints seen in both images, in units of their root mean square distance from their mean.
 
-    Place and size are removed, turn is not. 0 or more, lower is better; symmetric. Raises ValueError for fewer than 3
-    joints seen in both."""
+    Place and size are removed, turn is not. 0 or more, lower is better; symmetric. Needs 3 joints seen in both."""
     first, second = (normalized(points) for points in _common(reference, edited, seen, edited_seen))
     return float(np.abs(first - second).mean())
 

@@ -23,8 +23,7 @@ def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
 
     The reference comes as its moments, which serve all of its edits; the edited image is (H, W) or (H, W, c), in
     0..255. Pixels count around which the window lies wholly in the image, though it may look out of the region. In
-    -1..1, higher is better, 1 for identical images; symmetric. Of depth maps: depth_ssim. Raises ValueError where no
-    pixel counts."""
+    -1..1, higher is better, 1 for identical images; symmetric. ValueError: no pixel counts. Of depth: depth_ssim."""
     counted = inner(region)
     around = surroundings(counted)
     maps = ssim_map(reference.part(around), Moments(edited[around]))[counted[around]]
@@ -37,9 +36,8 @@ def l_channel_ssim(
 ) -> float:
     """`ssim` of two images' `lightness` after the edited one's histogram was matched to the reference's.
 
-    matched: the pixels whose histograms are matched, bool, (H, W); None: the whole image, as published, whose
-    histogram another object's lightness moves. Sees a change of structure, not one of colour. In -1..1, higher is
-    better; not symmetric."""
+    matched: the pixels whose histograms are matched, bool, (H, W); None: the whole image, as published, so that other
+    objects' lightness matters. Sees structure, not colour. In -1..1, higher is better; not symmetric."""
     within = slice(None) if matched is None else matched
     other = edited.copy()
     other[within] = match_histograms(edited[within], reference[within]).astype(np.uint8)  # cut to whole numbers
@@ -110,9 +108,7 @@ def ssim_map(first: Moments, second: Moments) -> np.ndarray:
 
 
 def iou(first: np.ndarray, second: np.ndarray) -> float:
-    """Intersection over union (Jaccard) of two boolean masks, (H, W), in 0..1, higher is better; symmetric.
-
-    Raises ValueError where both are empty."""
+    """Intersection over union of two masks, bool, (H, W): 0..1, higher is better; symmetric. ValueError: both empty."""
     union = int((first | second).sum())
     if not union:
         raise ValueError("both masks are empty")

@@ -81,8 +81,7 @@ def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tupl
 class Locator:
     """Finds regions; what was found is kept in the cache.
 
-    detector: GroundingDino or Owlv2; segmenter: Sam2Segmenter or GrabCut. version: of the models, their code and
-    settings."""
+    detector: GroundingDino or Owlv2; segmenter: Sam2Segmenter or GrabCut. version: of models, code and settings."""
 
     setting: BoxesSetting
     detector: Any

@@ -6,14 +6,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Share, Text, Whole, Wrong
-from editjudge.models.chat.settings import (
-    BuiltInSetting,
-    EmbeddedSetting,
-    LocalParserSetting,
-    LocalVlmSetting,
-    ParserSetting,
-    VlmSetting,
-)
+from editjudge.models.chat import settings as chat
 from editjudge.sources.settings import NearBits
 from editjudge.vision.folders import Precision
 
@@ -32,8 +25,7 @@ BACKEND = Field(discriminator="backend")
 class PoolFilters:
     """What a photograph must be. side_above: its short side in pixels is longer; aesthetic_above: its score is higher.
 
-    near_bits: of the 64 bits of their perceptual hashes as many differ at most in the same photograph; -1: equal bytes.
-    """
+    near_bits: photographs whose 64-bit perceptual hashes differ in no more bits are the same; -1: only equal bytes."""
 
     side_above: Count
     aesthetic_above: Real
@@ -51,7 +43,7 @@ class PhotoModelSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ColourSharpnessSetting(BuiltInSetting):
+class ColourSharpnessSetting(chat.BuiltInSetting):
     """How good a photograph looks, by its colourfulness and sharpness: 0 to 10."""
 
     backend: Literal["colour_sharpness"]
@@ -78,11 +70,11 @@ class PhotoPool:
     photos: FileName
     filters: PoolFilters
     aesthetic: Aesthetic
-    captioner: Annotated[EmbeddedSetting | VlmSetting | LocalVlmSetting, BACKEND]
+    captioner: Annotated[chat.EmbeddedSetting | chat.VlmSetting | chat.LocalVlmSetting, BACKEND]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class DrawnSetting(BuiltInSetting):
+class DrawnSetting(chat.BuiltInSetting):
     """The regions drawn by hand in the probe's photos."""
 
     backend: Literal["drawn"]
@@ -90,8 +82,7 @@ class DrawnSetting(BuiltInSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class BoxesSetting(PhotoModelSetting):
-    """A detector. threshold: a score is above it; overlap: of two boxes that overlap more one stands; most: boxes of a
-    photograph, the surest."""
+    """A detector. threshold: of scores; overlap: of boxes that overlap more one stands; most: boxes of a photograph."""
 
     backend: Literal["grounding_dino", "owlv2"]
     batch_size: Batch = 4
@@ -101,7 +92,7 @@ class BoxesSetting(PhotoModelSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class OutlineSetting(BuiltInSetting):
+class OutlineSetting(chat.BuiltInSetting):
     """The masks drawn by hand, or the mask of each box by GrabCut."""
 
     backend: Literal["drawn", "grabcut"]
@@ -115,7 +106,7 @@ class Sam2Setting(PhotoModelSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class NoClipSetting(BuiltInSetting):
+class NoClipSetting(chat.BuiltInSetting):
     """Objects are not scored by their class."""
 
     backend: Literal["none"]
@@ -163,7 +154,7 @@ class ObjectThresholds(RegionThresholds):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class TemplatesSetting(BuiltInSetting):
+class TemplatesSetting(chat.BuiltInSetting):
     """Instructions from templates."""
 
     backend: Literal["templates"]
@@ -189,7 +180,7 @@ class Instructions:
     test_share: Share
     objects: ObjectThresholds
     background: RegionThresholds
-    writer: Annotated[TemplatesSetting | ParserSetting | LocalParserSetting, BACKEND]
+    writer: Annotated[TemplatesSetting | chat.ParserSetting | chat.LocalParserSetting, BACKEND]
 
     def __post_init__(self) -> None:
         if isinstance(self.writer, TemplatesSetting) and (more := [t for t in self.types if t not in TEMPLATES]):

@@ -24,28 +24,10 @@ Ask = Callable[[Sequence[Inquiry], dict[str, Any]], list[Finding]]
 
 CAPTION, SINGLE, DIALOGUE = (f"photos/prompts/{name}.yaml" for name in ("caption", "instruction", "dialogue"))
 TYPES: dict[str, str] = read_lined(PACKAGE / "photos/prompts/types.yaml", {}).value["types"]
+REPLIES = read_lined(PACKAGE / "photos/prompts/replies.yaml", {}).value  # their JSON Schemas
+SAID, TURNS = REPLIES["caption"], {1: REPLIES["edit"], 2: REPLIES["two_turns"], 3: REPLIES["three_turns"]}
 LEAST_SIDE = 4  # pixels of a region that an edit by a template can be seen in
 TOLERANCE = 0.5  # pixels by which a polygon may leave its mask's outline
-
-
-def _text(most: int) -> dict[str, Any]:
-    return {"type": "string", "pattern": r"\S", "maxLength": most}
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _list(items: dict[str, Any], least: int, most: int) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
-
-
-NOUN = {"type": "string", "pattern": r"^(?=.*\S)[^\x00-\x1f<>|{}.?]{1,60}$"}
-SAID = _object(
-    {"caption": _text(4000), "summary": _text(1000), "objects": _list(NOUN, 0, 40), "background": _list(NOUN, 0, 20)}
-)
-EDIT = _object({"object": _text(120), "instruction": _text(600)})
-TURNS = {1: EDIT} | {count: _object({"turns": _list(EDIT, count, count)}) for count in (2, 3)}
 
 
 def _sentence(text: Any) -> str:

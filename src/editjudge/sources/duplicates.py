@@ -6,7 +6,7 @@ in at least one of n + 1 bands of them, so only those with an equal band are com
 multi-index hashing). The index is in SQLite, on disk beyond its page cache. Kept pairs are numbered from 0."""
 
 import sqlite3
-from typing import Self
+from contextlib import AbstractContextManager
 
 import imagehash
 import numpy as np
@@ -19,7 +19,7 @@ HASH_BITS = 64
 CACHE_KIB = 65_536
 
 
-class Seen:
+class Seen(AbstractContextManager["Seen"]):
     """The pairs that were kept, in a temporary file that SQLite deletes when this process ends."""
 
     def __init__(self, near_bits: int) -> None:
@@ -31,9 +31,6 @@ class Seen:
         columns = "name BLOB, hash BLOB, kept INTEGER, PRIMARY KEY (name, hash)"
         self._db.execute(f"CREATE TABLE seen ({columns}) WITHOUT ROWID")
         self._db.execute("BEGIN")  # one transaction: nothing here outlives the run
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._db.close()

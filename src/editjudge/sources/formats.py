@@ -75,8 +75,8 @@ Build: TypeAlias = Callable[[Record, SourceSetting, str], Draft]
 class Format(NamedTuple):
     """How a data set is read.
 
-    name: what upstream calls a row's task; None: it does not say. readers: by the ending of the file. fields: the
-    columns read of Parquet, none: all."""
+    name: upstream's name of a row's task; None: it has none. readers: by the file's ending. fields: columns that are
+    read of Parquet; none: all."""
 
     build: Build
     name: Callable[[Record], str | None]
@@ -102,8 +102,7 @@ def _first(value: Any, field: str) -> Any:
 def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Build:
     """Rows that hold all three under these names; a key with {} is made of the row's number in the source.
 
-    is_list: the image is the first of a list, and of a dialogue (`data`) the first turn counts, which alone stands by
-    itself."""
+    is_list: the image is the first of a list, and of a dialogue (`data`) the first turn, which needs no other."""
 
     def build(record: Record, source: SourceSetting, _task: str) -> Draft:
         if is_list and record.get("data") is not None:

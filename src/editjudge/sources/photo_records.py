@@ -1,8 +1,7 @@
 """ImgEdit's record of a photograph and its regions, one a line of JSON: written as published, and read.
 
 `path, cap, resolution, aes, tags, segmentation{background,object}[class_name, bbox, mask, score, clip_score,
-aes_score]`. Masks are COCO run lengths, packed as a text. Ours also have `key`; a score that was not computed is null.
-"""
+aes_score]`. Masks are COCO run lengths, packed as a text. Ours also have `key`; a score may be null."""
 
 import json
 from collections import Counter
@@ -29,8 +28,7 @@ ROLES = ("background", "object")
 class PhotoRegion:
     """Part of a photograph. bbox: x0, y0, x1, y1 in its pixels. mask: COCO run lengths, packed, or None: its box.
 
-    score: of the detector, 0..1. clip_score: how much CLIP takes it for its class, 0..1, aes_score; None: not computed.
-    """
+    score: the detector's, 0..1. clip_score: how much CLIP takes it for its class, 0..1. None: a score is not known."""
 
     class_name: str
     bbox: tuple[float, float, float, float]
@@ -75,18 +73,11 @@ class Photo:
 
     def row(self) -> dict[str, Any]:
         """The record in its published form."""
-        found = {role: [asdict(each) | {"bbox": list(each.bbox)} for each in getattr(self, role)] for role in ROLES}
-        return {
-            "key": self.key,
-            "path": self.path,
-            "cap": list(self.cap),
-            "resolution": {"height": self.height, "width": self.width},
-            "aes": self.aes,
-            "tags": self.tags,
-            "segmentation": {**found, "box_format": "xyxy"},
-            "bg_count": dict(sorted(Counter(each.class_name for each in self.background).items())),
-            "obj_count": dict(sorted(self.counts.items())),
-        }
+        found: dict[str, Any] = {name: getattr(self, name) for name in ("key", "path", "aes", "tags")}
+        found |= {"cap": list(self.cap), "resolution": {"height": self.height, "width": self.width}}
+        parts = {role: [asdict(each) | {"bbox": list(each.bbox)} for each in getattr(self, role)] for role in ROLES}
+        found |= {"segmentation": {**parts, "box_format": "xyxy"}, "obj_count": dict(sorted(self.counts.items()))}
+        return found | {"bg_count": dict(sorted(Counter(each.class_name for each in self.background).items()))}
 
 
 def read(record: Record, with_masks: bool = True) -> Photo:
@@ -135,8 +126,8 @@ def _regions(given: Any, role: str, height: int, width: int, with_masks: bool) -
         where = f"segmentation.{role}.{n}"
         if not isinstance(each, dict):
             raise RowError("wrong type", f"{where}: an object expected")
-        scores = {name: each.get(name) for name in ("clip_score", "aes_score")}
-        own = {name: None if value is None else number(value, f"{where}.{name}") for name, value in scores.items()}
+        scored = (name for name in ("clip_score", "aes_score") if each.get(name) is not None)
+        own = {name: number(each[name], f"{where}.{name}") for name in scored}
         x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
         name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
         mask = _packed(each.get("mask"), where) if with_masks else None

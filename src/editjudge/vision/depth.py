@@ -41,8 +41,7 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
 
 
 def scaled(depth: Any, height: int, width: int) -> np.ndarray:
-    """The model's depth, a tensor (h, w), as an image's, (height, width), bicubic, its least value 0, its greatest 255;
-    cut to whole numbers."""
+    """A tensor (h, w) resized to (height, width), bicubic, and stretched to 0..255, cut to whole numbers: uint8."""
     import torch
     from torch.nn import functional
 

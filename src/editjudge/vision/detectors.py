@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import cv2
 import numpy as np
@@ -24,27 +24,27 @@ class Detected:
     box: tuple[float, float, float, float]
 
 
+Names: TypeAlias = Sequence[Sequence[str]]  # of each image
+Boxes: TypeAlias = list[Detected] | ValueError  # of an image
+
+
 class GroundingDino(loading.VisionModel):
     """Grounding DINO (Liu et al. 2023) and MM Grounding DINO (Zhao et al. 2024).
 
     Its text is the names in small letters, each ended by a full stop. A box has the name whose tokens it fits best; the
-    published way decodes the tokens above a threshold instead, which may give half a name, or two in one. Images of one
-    size go through it together."""
+    published way decodes the tokens above a threshold, which may give half a name. Images of one size go together."""
 
     architecture, model_class = folders.GROUNDING_DINO, "AutoModelForZeroShotObjectDetection"
     processor_class = "GroundingDinoImageProcessorPil"
 
-    def detect(
-        self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
-    ) -> list[list[Detected] | ValueError]:
+    def detect(self, rgbs: Sequence[np.ndarray], names: Names, threshold: float, overlap: float) -> list[Boxes]:
         """The boxes of each image's names with a score above `threshold`, by name, the surest first.
 
         rgbs: RGB, uint8, (H, W, 3) each, of any sizes. overlap: of two boxes of one name whose intersection over union
-        is above it, the surer one stands. ValueError in the place of boxes: more names than the model can read, or an
-        image too slender for it."""
+        is above it, the surer one stands. ValueError in the place of boxes: too many names, or too slender an image."""
         from transformers.image_transforms import get_size_with_aspect_ratio
 
-        found: dict[int, list[Detected] | ValueError] = {}
+        found: dict[int, Boxes] = {}
         edges = self.size["shortest_edge"], self.size["longest_edge"]
         sizes = [get_size_with_aspect_ratio(rgb.shape[:2], *edges) for rgb in rgbs]
         texts = [
@@ -63,6 +63,8 @@ class GroundingDino(loading.VisionModel):
 
     def _detect(self, rgbs: list[np.ndarray], texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Of each image the scores (queries, names) and boxes (queries, 4)."""
+        from transformers.image_transforms import center_to_corners_format
+
         shown = self.processor(images=rgbs, return_tensors="pt", input_data_format="channels_last")
         read = self.tokenizer(texts, padding=True, return_tensors="pt")
         pixels = shown["pixel_values"].to(self.model.dtype)
@@ -70,7 +72,7 @@ class GroundingDino(loading.VisionModel):
         with loading.exact():
             said = self.model(**{name: tensor.to(self.device) for name, tensor in inputs.items()})
             scores = said.logits.float().sigmoid().cpu().numpy()  # (n, queries, max_text_len)
-            boxes = _corners(said.pred_boxes.float()).clamp(0, 1).cpu().numpy()
+            boxes = center_to_corners_format(said.pred_boxes.float()).clamp(0, 1).cpu().numpy()
         stop = int(self.tokenizer.convert_tokens_to_ids("."))  # the token that ends a name
         tokens = zip(scores, read["input_ids"].numpy(), strict=True)
         of_names = [by_name(own, ids, stop).round(DIGITS) for own, ids in tokens]
@@ -80,20 +82,18 @@ class GroundingDino(loading.VisionModel):
 class Owlv2(loading.VisionModel):
     """OWLv2 (Minderer et al. 2023), each name asked as `a photo of a NAME`; images go through it one by one.
 
-    As published, the image is padded with grey below and to the right to a square, and resized to the input, bilinear
-    with antialiasing."""
+    As published, the image is padded to a square with grey below and to the right, and resized (antialiased)."""
 
     architecture, model_class = folders.OWLV2, "Owlv2ForObjectDetection"
 
-    def detect(
-        self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
-    ) -> list[list[Detected] | ValueError]:
+    def detect(self, rgbs: Sequence[np.ndarray], names: Names, threshold: float, overlap: float) -> list[Boxes]:
         """As `GroundingDino.detect`."""
         return [kept(*self._detect(rgb, own), threshold, overlap) for rgb, own in zip(rgbs, names, strict=True)]
 
     def _detect(self, rgb: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The scores (queries, names) and boxes (queries, 4) of an image."""
         import torch
+        from transformers.image_transforms import center_to_corners_format
 
         height, width = rgb.shape[:2]
         side = max(height, width)
@@ -108,15 +108,8 @@ class Owlv2(loading.VisionModel):
             said = self.model(**words, pixel_values=pixels)
             scores = said.logits[0].float().sigmoid().cpu().numpy()
             share = torch.tensor([side / width, side / height] * 2, device=self.device)
-            boxes = (_corners(said.pred_boxes[0].float()) * share).clamp(0, 1).cpu().numpy()
+            boxes = (center_to_corners_format(said.pred_boxes[0].float()) * share).clamp(0, 1).cpu().numpy()
         return scores.astype(np.float64).round(DIGITS), boxes.astype(np.float64).round(DIGITS)
-
-
-def _corners(boxes: Any) -> Any:
-    """Boxes of a tensor (..., 4), from their centres and sizes to their corners."""
-    from transformers.image_transforms import center_to_corners_format
-
-    return center_to_corners_format(boxes)
 
 
 def by_name(scores: np.ndarray, ids: np.ndarray, stop: int) -> np.ndarray:

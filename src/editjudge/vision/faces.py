@@ -140,8 +140,7 @@ class InsightFaces:
     """SCRFD, ArcFace and a landmarks' model, on the CPU or a GPU."""
 
     def __init__(self, where: str, setting: InsightFaceSetting, device: str = "cpu") -> None:
-        """`where`: the params section of `setting`. ParamsError for a file that is no such model, or a device that this
-        onnxruntime does not have."""
+        """`where`: the section of `setting`. ParamsError: a file is no such model, or onnxruntime lacks the device."""
         self.setting = setting
         self.detector = _session(where, "detector", setting, device)
         self.recognizer = _session(where, "recognizer", setting, device)

@@ -1,7 +1,6 @@
 """Finds and checks the files of the vision models before any work starts, without loading torch.
 
-A params field names a local folder or a hub id (`core.hub`). Only safetensors are read; code in a folder is never run.
-"""
+A params field names a local folder or a hub id (`core.hub`). Only safetensors are read; code in it is never run."""
 
 import json
 from collections.abc import Mapping
@@ -149,8 +148,7 @@ def find(where: str, model: str, kind: Architecture) -> Path:
     processes that load the model, so that each of them need not ask the hub.
 
     ParamsError, with what to do, for a folder that is missing, cannot be fetched, holds another architecture, or lacks
-    config.json, preprocessor_config.json or weights in safetensors. A missing tensor is only found when the class loads
-    the weights; it is the same error then."""
+    config.json, preprocessor_config.json or weights in safetensors; for single weights see `checkpoints.load`."""
     folder = hub.find(where, model, PATTERNS, kind.example)
     config = read_json(where, folder / CONFIG)
     if config.get("model_type") not in kind.types:

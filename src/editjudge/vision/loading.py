@@ -177,8 +177,7 @@ def answers(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run; for one thread at a time,
-    as these settings are the process's."""
+    """Inference in true float32 on a GPU (no TF32), the same in each run; one thread at a time: settings are global."""
     import torch
 
     with (

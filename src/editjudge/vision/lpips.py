@@ -55,8 +55,7 @@ class Lpips:
     def distances(self, reference: np.ndarray, others: Sequence[np.ndarray]) -> list[float]:
         """LPIPS of an image, RGB, uint8, (H, W, 3), and each of others of its shape.
 
-        The reference's features are computed once. Raises ValueError for a side below LEAST_SIDE: resizing would make
-        another measure of it."""
+        The reference's features are computed once. Raises ValueError for a side below LEAST_SIDE; none is resized."""
         import torch
 
         height, width = reference.shape[:2]

@@ -49,8 +49,7 @@ class Sam2Segmenter(loading.VisionModel):
 
     Its processor needs torchvision, so the tensors are made here: the image resized to the square input, bilinear with
     antialiasing, ImageNet's mean and deviation, boxes scaled alike. The decoder's masks, a quarter of the input a side,
-    are resized to the image as logits (bilinear) and cut at 0. One mask a box: a box leaves little doubt about what is
-    meant."""
+    are resized to the image as logits (bilinear) and cut at 0. One mask a box: a box leaves little doubt."""
 
     architecture, model_class, scaling = folders.SAM2, "Sam2Model", folders.IMAGENET
 
@@ -94,16 +93,14 @@ class FaceParser(loading.VisionModel):
     """The hair of a person by a face-parsing Segformer (Xie et al. 2021).
 
     Published ones, such as jonathandinu/face-parsing, learned from portraits. So what is parsed is a square around the
-    face where one is known, and the whole image where none is. Which class is hair is read from the names in its
-    config.json."""
+    face where one is known, and the whole image where none is."""
 
     architecture, model_class = folders.SEGFORMER, "SegformerForSemanticSegmentation"
 
     def hair(self, rgbs: Sequence[np.ndarray], faces: Sequence[FloatBox | None]) -> list[np.ndarray]:
         """Each image's pixels that show hair: bool, (H, W); images are RGB, uint8, (H, W, 3).
 
-        `faces`: the box of the person's face in each image, outside of whose surroundings nothing is hair; None: the
-        whole image is looked at."""
+        `faces`: the box of each person's face; nothing is hair but near it. None: the whole image is looked at."""
         found = [np.zeros(rgb.shape[:2], bool) for rgb in rgbs]
         around = [_around(face, *rgb.shape[:2]) for rgb, face in zip(rgbs, faces, strict=True)]
         cuts = [rgb[place] for rgb, place in zip(rgbs, around, strict=True)]

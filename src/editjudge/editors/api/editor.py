@@ -56,10 +56,9 @@ class ApiEditor:
         self.closed: EndpointError | None = None
 
     def edit_many(self, requests: Requests, keep: Keep) -> None:
-        """Gives each request's name with what became of it to `keep`, once, as soon as it is known.
+        """Gives `keep` each request's name and outcome, once, as soon as it is known; requests are taken one by one.
 
-        Requests are taken as they are asked for. EndpointError, after what was under way: the endpoint refuses the key
-        or the model, and the rest is not asked."""
+        EndpointError, after what was under way: the endpoint refuses the key or the model; the rest is not asked."""
         start = time.monotonic()
         try:
             asyncio.run(self._edit_many(requests, keep))

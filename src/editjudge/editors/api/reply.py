@@ -34,8 +34,7 @@ def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Any
 def read(raw: bytes) -> bytes | str:
     """The first image of an answer (JSON), or the address that it lies at.
 
-    Raises TryFailed for anything else, such as an error of a gateway with status 200, and Refused where the image's
-    place has an error."""
+    Raises Refused where an error stands in the image's place, TryFailed for anything else, such as a gateway's page."""
     try:
         [image, *_] = orjson.loads(raw)["data"]
         error, data, url = (image.get(name) for name in ("error", "b64_json", "url"))

@@ -26,15 +26,13 @@ from editjudge.vision.folders import read_json
 
 INDEX = "model_index.json"
 LISTED = ("GlmImagePipeline",)  # these take a list of pictures only; all others take one
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 def check(where: str, setting: DiffusersSetting) -> None:
     """Raises ParamsError, which names a field of the section `where` and what to do, if the model cannot be run.
 
     Looked up before any weight is loaded: the model's model_index.json (in its folder or on the hub), its pipeline
-    class in diffusers, that this class takes the call arguments given for `data` and `benchmark`, and that a LoRA in a
-    local folder is there."""
+    class in diffusers, whether this takes the arguments in `data` and `benchmark`, and a LoRA in a local folder."""
     automatic = setting.pipeline == AS_PUBLISHED
     folder = hub.find(f"{where}.model", setting.model, [INDEX], "black-forest-labs/FLUX.1-Kontext-dev")
     published = read_json(f"{where}.model", folder / INDEX).get("_class_name")
@@ -77,8 +75,7 @@ class DiffusersEditor:
     """A loaded model.
 
     device: `cpu`, or a GPU such as `cuda:0`; where the setting has more than one GPU per worker, the process must see
-    no others. Raises ParamsError for what the setting asks and the model or device has not, and what diffusers raises
-    where the model cannot be loaded."""
+    no others. Raises ParamsError for what the model or device does not have, and what diffusers raises in loading."""
 
     def __init__(self, setting: DiffusersSetting, device: str) -> None:
         diffusers.utils.logging.set_verbosity_error()  # some pipelines warn at every call, with the instruction in it
@@ -134,7 +131,7 @@ def _loaded(setting: DiffusersSetting) -> Any:
         name, revision = hub.pinned(setting.model)
         folder = Path(published.download(name, revision=revision, use_safetensors=True))
     check_indices(folder)
-    options: dict[str, Any] = {"dtype": DTYPES[setting.dtype], "device_map": "balanced" if spread else None}
+    options: dict[str, Any] = {"dtype": getattr(torch, setting.dtype), "device_map": "balanced" if spread else None}
     with told_what_is_missing() as missing:
         pipe = loader.from_pretrained(folder, use_safetensors=True, **options, **stand_ins(folder))
     parts = {name: part for name, part in pipe.components.items() if isinstance(part, torch.nn.Module)}

@@ -18,8 +18,6 @@ import torch
 import transformers
 from diffusers import GlmImagePipeline, LongCatImageEditPipeline, QwenImageEditPipeline, QwenImageEditPlusPipeline
 from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
-from transformers import PreTrainedTokenizerBase
-from transformers.image_processing_utils import BaseImageProcessor
 
 LONGCAT: Any = pipeline_longcat_image_edit  # the module: it calls its function by name
 APOSTROPHE = "\ue000"  # of a private use area: stands for one that is part of a word
@@ -80,9 +78,7 @@ class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
     transformers cannot build that part without torchvision. Editing pipelines hand it images only; where torchvision
     is installed, diffusers loads the whole one by itself."""
 
-    def __init__(
-        self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
-    ) -> None:
+    def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
         super().__init__(image_processor, tokenizer, None, chat_template=chat_template)
 
 

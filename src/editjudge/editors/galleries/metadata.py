@@ -107,8 +107,7 @@ def merge(
 ) -> list[GalleryLine]:
     """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
 
-    Where the model has a candidate already: GalleryError; with `replace` its image is replaced, its place and its other
-    fields stay. Nothing else is changed."""
+    Where the model has a candidate already: GalleryError; with `replace` its image is replaced, and nothing else."""
     taken = [line.key for line in lines if line.key in images and line.image(model) is not None]
     if taken and not replace:
         raise GalleryError(f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first (--replace)")

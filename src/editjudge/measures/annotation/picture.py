@@ -23,11 +23,7 @@ class SeenImage:
     by what was asked (see table.LOOKS); a ValueError where they could not say."""
 
     def __init__(
-        self,
-        rgb: np.ndarray,
-        boxes: Sequence[Sequence[float]],
-        own: Sequence[np.ndarray] = (),
-        is_source: bool = False,
+        self, rgb: np.ndarray, boxes: Sequence[Sequence[float]], own: Sequence[np.ndarray] = (), is_source: bool = False
     ) -> None:
         self.rgb, self.own, self.is_source = rgb, own, is_source
         self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2]) for box in boxes)

@@ -6,9 +6,11 @@ names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxe
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
+
+from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
 from editjudge.core.params import PIPELINES, ParamsError, read_lined
@@ -112,14 +114,7 @@ def load_recipe(path: Path) -> Recipe:
         prompt = given.get(section, {}).get(field)
         if prompt is not None and prompt not in (there := prompts.names(*folder)):
             raise lined.error((section, field), f"{section}: unknown prompt {prompt!r}; {known(prompt, there)}")
-    values = {name: given[name] for name in ("task", "pipeline", "changed_area", "skip_unedited_from") if name in given}
-    return Recipe(
-        **values,
-        image_side=int(given.get("image_side", Recipe.image_side)),  # 1024.0 is whole, too
-        areas=tuple(areas.items()),
-        regions=Sought(**given["regions"]) if "regions" in given else None,
-        judge=Judging(**given["judge"]) if "judge" in given else None,
-    )
+    return Recipe(**given | {"areas": tuple(areas.items())})
 
 
 def recipe_of(task: str) -> Recipe:

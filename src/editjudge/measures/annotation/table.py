@@ -155,9 +155,7 @@ TABLE: dict[str, Function] = {
     "dinov3_structure_similarity": _of_patches(patches.structure_similarity, "dinov3"),
     "emd": _emd,
     "emd_both_sides": _of_patches(patches.emd, "clip"),
-    "face_ID_sim": _plain(
-        people.face_id_similarity, lambda pair: (*_faces(pair), *(picture.subject_box for picture in pair.both))
-    ),
+    "face_ID_sim": _plain(people.face_similarity, _subjects),
     "face_geometry_L2_distance": _plain(people.face_geometry, lambda pair: [own.landmarks for own in _subjects(pair)]),
     "face_texture_color_similarity": _plain(people.face_color_similarity, _crops),
     "face_texture_energy_ratio": _plain(people.face_energy_ratio, _crops),

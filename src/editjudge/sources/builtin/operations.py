@@ -1,8 +1,7 @@
 """What the procedural editors do to a photo: each operation is a real edit inside a mask.
 
 All take `source` (RGB, uint8, (H, W, 3)), `mask` (bool, (H, W): the object) and their own settings, and return the
-edited image of the same shape and type; pixels outside the area they say they change are bit-identical to the source.
-"""
+edited image of the same shape and type; pixels outside the area that they say they change stay to the bit."""
 
 import cv2
 import numpy as np
@@ -108,10 +107,8 @@ def replace_background(source: np.ndarray, mask: np.ndarray, background: str, se
         blades = images.smooth_noise(height, width, 1.2, rng)
         lab = np.stack([50 + 10 * blades, -36 + 4 * blades, 38 + 0 * down], -1)
     else:
-        level, rough = (
-            {"white": 98, "black": 4}.get(background, 62),
-            2 if background == "a plain grey studio wall" else 0,
-        )
+        level = {"white": 98, "black": 4}.get(background, 62)
+        rough = 2 if background == "a plain grey studio wall" else 0
         lab = np.stack([level + rough * noise, 0 * down, 0 * down], -1)
     return _inside(~mask, images.from_lab(lab), source)
 

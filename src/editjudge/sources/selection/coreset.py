@@ -7,8 +7,7 @@ Once it might be, it is compared with all the centres that it has missed at once
 bound by arithmetic, 2 N d n operations in all at the very most. The rows of the lowest bounds, the front, are kept at
 hand and compared with every centre.
 
-Cosines are float64, of the entries as they are stored, so that a choice does not hang on how rows are put into blocks.
-"""
+Cosines are float64, of the entries as they are stored: a choice does not depend on how rows are put into blocks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -215,8 +214,7 @@ def _first_choice(search: _Search, start: Start, seed: int) -> int:
 class Coverage(NamedTuple):
     """Of the first 1 to n choices: two vectors (n,) float64, cosine distances in 0..2, never increasing.
 
-    radii: the covering radius, the largest distance of any row to its nearest choice; means: the mean distance. Lower
-    is better covered."""
+    radii: the largest distance of any row to its nearest choice; means: the mean distance. Lower is better."""
 
     radii: np.ndarray
     means: np.ndarray

@@ -1,8 +1,7 @@
 """Embedders of (image, instruction) pairs: rows of raw_pairs to one vector each.
 
-The embedded one needs no download: MiniLM for the text, colours and gradients for the image. Each of MODELS is a
-function of the settings that returns the function of the rows, so that a model is loaded once, and a missing one is an
-error before any work."""
+The embedded one needs no download: MiniLM for the text, colours and gradients for the image. Each of MODELS takes the
+settings, loads its model and returns the function of the rows: a missing model is an error before any work."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from editjudge.core import images
+from editjudge.core import images, tables
 from editjudge.core.errors import FileError
 from editjudge.core.records import Row
 from editjudge.vision.encoders import HogEncoder
@@ -69,8 +67,8 @@ def precomputed(path: Path, rows: int) -> Embed:
 
     Parquet: columns key and embedding (a list of floats), held in memory. .npy: (rows, d) floats, read as a memory map;
     the function that is returned then takes the pool's rows in their order.
-    Raises FileError, which names the file and the row or key, for another form, a key that is missing or stands twice,
-    vectors of different lengths, and values that are not finite."""
+    Raises FileError or TableError, which name the file and the row or key, for another form, a key that is missing or
+    stands twice, vectors of different lengths, and values that are not finite."""
     if not path.is_file():
         raise FileError(f"embed.vectors: no file {path}")
     if path.suffix == ".parquet":
@@ -85,19 +83,12 @@ def precomputed(path: Path, rows: int) -> Embed:
 
 
 def _by_key(path: Path) -> Embed:
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise FileError(f"{path}: not readable as Parquet: {error}") from error
-    if not {"key", "embedding"} <= set(table.column_names):
-        raise FileError(f"{path}: the columns key and embedding are expected, not {', '.join(table.column_names)}")
-    table = table.select(["key", "embedding"])
+    table = tables.opened(path, "key", "embedding").read(["key", "embedding"])
     kind = table.schema.field("embedding").type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not (is_list and pa.types.is_floating(kind.value_type)):
-        raise FileError(
-            f"{path}: embedding must be a list of floats, not {f'of {kind.value_type}' if is_list else kind}"
-        )
+        said = f"of {kind.value_type}" if is_list else kind
+        raise FileError(f"{path}: embedding must be a list of floats, not {said}")
     vectors = table.to_pandas().dropna(subset="embedding").set_index("key")["embedding"]  # null is as good as missing
     if not vectors.index.is_unique:
         raise FileError(f"{path}: key {vectors.index[vectors.index.duplicated(keep='last')][0]!r} stands twice")
