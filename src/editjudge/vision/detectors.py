@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
@@ -72,7 +72,8 @@ class GroundingDino(loading.VisionModel):
         with loading.exact():
             said = self.model(**{name: tensor.to(self.device) for name, tensor in inputs.items()})
             scores = said.logits.float().sigmoid().cpu().numpy()  # (n, queries, max_text_len)
-            boxes = center_to_corners_format(said.pred_boxes.float()).clamp(0, 1).cpu().numpy()
+            corners: Any = center_to_corners_format(said.pred_boxes.float())
+            boxes = corners.clamp(0, 1).cpu().numpy()
         stop = int(self.tokenizer.convert_tokens_to_ids("."))  # the token that ends a name
         tokens = zip(scores, read["input_ids"].numpy(), strict=True)
         of_names = [by_name(own, ids, stop).round(DIGITS) for own, ids in tokens]
@@ -108,7 +109,8 @@ class Owlv2(loading.VisionModel):
             said = self.model(**words, pixel_values=pixels)
             scores = said.logits[0].float().sigmoid().cpu().numpy()
             share = torch.tensor([side / width, side / height] * 2, device=self.device)
-            boxes = (center_to_corners_format(said.pred_boxes[0].float()) * share).clamp(0, 1).cpu().numpy()
+            corners: Any = center_to_corners_format(said.pred_boxes[0].float())
+            boxes = (corners * share).clamp(0, 1).cpu().numpy()
         return scores.astype(np.float64).round(DIGITS), boxes.astype(np.float64).round(DIGITS)
 
 
