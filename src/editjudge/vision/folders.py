@@ -4,17 +4,17 @@ A params field names a local folder or a hub id (`core.hub`). Only safetensors a
 
 import json
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from editjudge.core import hub
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, Whole, read
+from editjudge.core.params import ParamsError, load
+from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Share, Text, Whole, read
 
 if TYPE_CHECKING:  # stages that only look into folders need no torch
     import torch
@@ -23,11 +23,6 @@ Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 NONE = "none"
 PATTERNS = ("*.json", "model*.safetensors")
 CONFIG, PREPROCESSOR, TOKENIZER = "config.json", "preprocessor_config.json", "tokenizer.json"
-# The 12 of COCO's 17 keypoints that are below the head.
-JOINTS = (
-    "L_Shoulder", "R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist",
-    "L_Hip", "R_Hip", "L_Knee", "R_Knee", "L_Ankle", "R_Ankle",
-)  # fmt: skip
 OUT_OF_MEMORY = "out of memory, even for one at a time"
 
 
@@ -52,6 +47,7 @@ Size: TypeAlias = Annotated[
 ]
 Edges: TypeAlias = Annotated[dict[Literal["shortest_edge", "longest_edge"], Positive], Field(min_length=2)]
 Above: TypeAlias = Annotated[Real, Field(gt=0)]
+FIELDS = {"side": Side, "multiple": Positive, "size": Size, "edges": Edges, "true": Literal[True]}
 IGNORE = ConfigDict(extra="ignore")  # of a file that has more than what is read of it
 
 
@@ -72,20 +68,21 @@ class Scaling:
 IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
 
 
-class Architecture(NamedTuple):
-    """An architecture of models. types: its model_type in config.json. example: a published model.
+@dataclass(frozen=True, config=FORBID)
+class Architecture:
+    """An architecture of models in folders.yaml. types: its model_type in config.json. example: a published one.
 
     weight: a suffix of the name of a tensor that the weights must hold. fields: of preprocessor_config.json, and their
-    types. labels: classes or keypoints that config.json must name. is_scaled: whether the preprocessor has a Scaling.
+    FIELDS. labels: classes or keypoints that config.json must name. is_scaled: whether the preprocessor has a Scaling.
     has_tokenizer: whether the folder needs one."""
 
-    types: tuple[str, ...]
-    example: str
-    weight: str
-    fields: Mapping[str, Any] = MappingProxyType({})
-    labels: tuple[str, ...] = ()
-    is_scaled: bool = True
-    has_tokenizer: bool = False
+    types: tuple[Text, ...]
+    example: Text
+    weight: Text
+    fields: Mapping[str, Literal["side", "multiple", "size", "edges", "true"]] = field(default_factory=dict)
+    labels: tuple[Text, ...] = ()
+    is_scaled: Flag = True
+    has_tokenizer: Flag = False
 
     def read(self, where: str, folder: Path) -> dict[str, Any]:
         """The fields, `scaling` and the numbers of the `labels`. ParamsError: one is missing or wrong."""
@@ -93,7 +90,8 @@ class Architecture(NamedTuple):
         if self.fields or self.is_scaled:
             file = folder / PREPROCESSOR
             given = read_json(where, file)
-            found = {name: read(f"{where}: {file}.{name}", kind, given.get(name)) for name, kind in self.fields.items()}
+            kinds = {name: FIELDS[kind] for name, kind in self.fields.items()}
+            found = {name: read(f"{where}: {file}.{name}", kind, given.get(name)) for name, kind in kinds.items()}
             found |= {"scaling": read(f"{where}: {file}", Scaling, given)} if self.is_scaled else {}
         if self.has_tokenizer:
             read_json(where, folder / TOKENIZER)
@@ -108,37 +106,13 @@ class Architecture(NamedTuple):
         return found
 
 
-CLIP = Architecture(("clip", "clip_vision_model"), "openai/clip-vit-base-patch32", "visual_projection.weight")
-CLIP_TOWERS = Architecture(
-    ("clip",), "openai/clip-vit-base-patch32@refs/pr/15", "text_projection.weight", has_tokenizer=True
+_TABLE: dict[str, Architecture] = read(
+    "vision/folders.yaml", dict[str, Architecture], load(Path(__file__).with_name("folders.yaml"))
 )
-DINOV2 = Architecture(("dinov2",), "facebook/dinov2-base", "embeddings.cls_token", {"crop_size": Side})
-DINOV3 = Architecture(("dinov3_vit",), "facebook/dinov3-vitb16-pretrain-lvd1689m", "embeddings.cls_token")
-DINO = Architecture(("dinov2", "dinov3_vit"), DINOV2.example, DINOV2.weight)
-SAM2 = Architecture(
-    ("sam2", "sam2_video"), "facebook/sam2.1-hiera-large", "mask_decoder.mask_tokens.weight", is_scaled=False
-)
-DEPTH_ANYTHING = Architecture(
-    ("depth_anything",),
-    "depth-anything/Depth-Anything-V2-Large-hf",
-    "head.conv1.weight",
-    {"size": Side, "ensure_multiple_of": Positive, "keep_aspect_ratio": Literal[True]},
-)
-SEGFORMER = Architecture(
-    ("segformer",), "jonathandinu/face-parsing", "decode_head.classifier.weight", {"size": Size}, ("hair",)
-)
-VITPOSE = Architecture(
-    ("vitpose",), "usyd-community/vitpose-base-simple", "head.conv.weight", {"size": Size}, JOINTS, is_scaled=False
-)
-GROUNDING_DINO = Architecture(
-    ("grounding-dino", "mm-grounding-dino"),
-    "IDEA-Research/grounding-dino-base",
-    "input_proj_vision.0.0.weight",
-    {"size": Edges},
-    is_scaled=False,
-    has_tokenizer=True,
-)
-OWLV2 = Architecture(("owlv2",), "google/owlv2-base-patch16-ensemble", "class_head.dense0.weight", has_tokenizer=True)
+CLIP, CLIP_TOWERS, DINOV2, DINOV3, DINO = (_TABLE[name] for name in ("clip", "clip_towers", "dinov2", "dinov3", "dino"))
+SAM2, DEPTH_ANYTHING, SEGFORMER = (_TABLE[name] for name in ("sam2", "depth_anything", "segformer"))
+VITPOSE, GROUNDING_DINO, OWLV2 = (_TABLE[name] for name in ("vitpose", "grounding_dino", "owlv2"))
+JOINTS = VITPOSE.labels
 
 
 def find(where: str, model: str, kind: Architecture) -> Path:
@@ -221,8 +195,8 @@ class InsightFaceSetting:
 
 def check_faces(where: str, setting: InsightFaceSetting) -> None:
     """ParamsError for a file of the params section `where` that is not there."""
-    for field in ("detector", "recognizer", "landmarks"):
-        file = Path(setting.folder) / getattr(setting, field)
-        if not (file.is_file() or (field == "landmarks" and file.name == NONE)):
+    for name in ("detector", "recognizer", "landmarks"):
+        file = Path(setting.folder) / getattr(setting, name)
+        if not (file.is_file() or (name == "landmarks" and file.name == NONE)):
             said = "give a folder with insightface's ONNX files, such as buffalo_l"
-            raise ParamsError(f"{where}.{field}: no file {file}; {said}")
+            raise ParamsError(f"{where}.{name}: no file {file}; {said}")
