@@ -45,8 +45,8 @@ def background_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
     """Mean over the source's background faces of the cosine with the edited image's that overlaps it most, 0 where
     that is not more than MATCH_IOU. In -1..1, 1 for identical images.
 
-    boxes: of the subject, in both images; faces in the smallest box around all of them are the subject's. Faces that
-    only the edited image has are not looked at."""
+    boxes: of the subject, in both images; faces in the smallest box around them are the subject's. Faces that only the
+    edited image has do not count."""
     if not boxes:
         raise ValueError("the record has no box")
     around = box_around(boxes)
@@ -75,8 +75,7 @@ def best_match_similarity(reference: Faces, edited: Faces, boxes: Sequence[Float
 
 
 def subject(faces: Faces, box: FloatBox | None) -> Face | None:
-    """The subject's face: of those that lie in the box, without a box of all, the largest; None where there is none,
-    as a bystander's says nothing of the subject."""
+    """The subject's face: the largest in the box, or without a box the largest of all. None: there is no such face."""
     own = [face for face in faces if box is None or _lies(face, box)]
     sizes = areas([face.box for face in own]).round(6)  # so that equals are equal on every machine
     return own[int(sizes.argmax())] if own else None

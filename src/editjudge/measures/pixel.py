@@ -56,9 +56,8 @@ def block_delta_e(reference: np.ndarray, edited: np.ndarray, region: np.ndarray)
     """How much the most changed parts of the region changed: the BLOCK_QUANTILE of the blocks' colour differences.
 
     Both images are in CIELAB, (H, W, 3). The region's box is cut into squares, BLOCKS along its longer side (of 4
-    pixels or more); a block's difference is that of its mean colours (CIE 1976), over its pixels in the region, and
-    blocks count of which half lies in it. So a small edit shows as a large one does, while noise, blur and re-encoding
-    leave mean colours as they are. 0 or more; symmetric."""
+    pixels or more). A block's difference is that of its mean colours (CIE 1976) in the region; blocks count of which
+    half lies in it. A small edit shows, noise, blur and re-encoding hardly do. 0 or more; symmetric."""
     if not region.any():
         raise ValueError("the region is empty")
     x0, y0, x1, y1 = regions.mask_box(region)

@@ -137,8 +137,7 @@ class RegionsSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class RegionThresholds:
-    """Which regions may be edited. area_least: share of the photograph that its box takes; score_least, clip_least,
-    aesthetic_least: of its scores; one that it does not have says nothing."""
+    """Which regions may be edited, by the share of the photograph that their box takes and by the scores they have."""
 
     area_least: Share
     score_least: Share

@@ -34,9 +34,9 @@ FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
 
 @functools.lru_cache(maxsize=4096)  # few names, each on very many rows
 def plain_name(name: str) -> str:
-    """The name as it is compared: without what is in brackets, and by its letters and digits alone, of any script.
+    """The name as it is compared: its letters and digits, of any script, without what is in brackets; "" is no name.
 
-    "Subject-Add (new)" is `subject_add`; "" is no name, and equal to none."""
+    "Subject-Add (new)" is `subject_add`."""
     return re.sub(r"[\W_]+", "_", re.sub(r"\([^)]*\)", " ", name).casefold()).strip("_")
 
 

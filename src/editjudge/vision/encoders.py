@@ -1,8 +1,7 @@
 """Image encoders. The embedded one: histograms of oriented gradients (Dalal and Triggs 2005); CLIP and DINO.
 
-Through transformers the whole image is resized to the model's square input. The published processors of CLIP and
-DINOv2 crop the centre instead, which would lose the patches at the borders, where damage outside a region may lie; and
-a region's cells would not be those the model sees."""
+The whole image is resized to a model's square input. The published processors of CLIP and DINOv2 crop the centre: the
+patches at the borders, where there may be damage, would be lost, and a region's cells would lie elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,9 +43,9 @@ class Grid:
     def cells(self, region: np.ndarray, share: float) -> np.ndarray:
         """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,).
 
-        As published, pixels are those of the model's square input: a box's corners are multiplied by `side` over the
-        image's and cut to whole numbers. This does the same to any mask: a pixel of the square shows the last one of
-        the image whose edge, scaled and cut, is not beyond it."""
+        As published, pixels are those of the model's square input, onto which a box's corners are scaled and cut to
+        whole numbers. Here so for any mask: a pixel of the square takes the image's last row and column that begin
+        there or before."""
         edges = (np.arange(length) * self.side // length for length in region.shape)
         rows, columns = (np.searchsorted(own, np.arange(self.side), "right") - 1 for own in edges)
         cell = self.side // self.grid

@@ -1,9 +1,8 @@
 """Faces of an image, found and described: by a cascade and local binary patterns (embedded), or by insightface.
 
 Insightface's published ONNX models (a folder such as buffalo_l) go through onnxruntime: a detector (SCRFD, Guo et al.
-2021), an embedding of the person (ArcFace, Deng et al. 2019) and, where wanted, dense landmarks. The files are read as
-published; how images are fed and outputs read is theirs, and the tests say it again. The published weights are for
-non-commercial research."""
+2021), an embedding of the person (ArcFace, Deng et al. 2019) and, where wanted, dense landmarks. Images are fed and
+outputs read as insightface does it. The published weights are for non-commercial research."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -206,8 +205,8 @@ def decoded(
     """SCRFD's outputs to scores (n,), boxes (n, 4) and five points (n, 5, 2) in pixels of its input.
 
     First the scores of each stride, (cells, 1), then the distances to left, top, right and bottom, (cells, 4), then the
-    offsets of the points, (cells, 10), all in strides from the cell's corner; cells go row by row, each with its
-    anchors. Those with a score of at least `threshold` are given."""
+    offsets of the points, (cells, 10), in strides from the cell's corner; cells go row by row, each with its anchors.
+    Scores below `threshold` are left out."""
     flat = [np.asarray(out, np.float64).reshape(-1, out.shape[-1]) for out in outputs]
     found = []
     for n, stride in enumerate(strides := STRIDES[len(outputs)]):

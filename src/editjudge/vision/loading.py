@@ -1,7 +1,6 @@
 """Shared by the vision models: loading through transformers, batches, and images as normalised tensors.
 
-Torch and transformers are imported where they are used, here and in the models' modules: who only looks into folders,
-or takes an embedded model, needs neither."""
+Torch and transformers are imported inside functions: folders are checked, and embedded models run, without them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

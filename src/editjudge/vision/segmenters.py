@@ -1,5 +1,4 @@
-"""Segmenters: the mask of the object in a box, by GrabCut (embedded; Rother et al. 2004, OpenCV) or SAM 2.1, and the
-hair of a person."""
+"""The mask of the object in a box by GrabCut (embedded; Rother et al. 2004, OpenCV) or SAM 2.1; a person's hair."""
 
 from collections.abc import Sequence
 from typing import Any

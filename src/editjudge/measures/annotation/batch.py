@@ -1,8 +1,7 @@
 """The measures of many edited images, prompt by prompt: what the stage annotate and the judge by measures share.
 
 A source is decoded and encoded once for all its edits, and what several measures of a pair need is computed once.
-Models in torch run on all images of `measures.prompts` prompts together: on the CPU in each process; on a GPU in one
-for it, which those that decode, segment and measure feed."""
+Models in torch run on all images of `measures.prompts` prompts together: on a CPU in each process, on a GPU in one."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -202,8 +201,7 @@ def _left(pair: SeenPair, recipe: Recipe, changed: Collection[str]) -> Recipe:
 
 
 def _measured(pair: SeenPair, recipe: Recipe, models: Models) -> dict[str, Any]:
-    """change: how much the image changed where the edit must show (pixel.block_delta_e over `changed_area`); near 0,
-    nothing was edited."""
+    """change: how much changed where the edit must show (pixel.block_delta_e over `changed_area`); near 0: nothing."""
     try:
         mask = pair.areas.mask(recipe.changed_area)
         change = pixel.block_delta_e(pair.source.lab, pair.edited.lab, mask)
