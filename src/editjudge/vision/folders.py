@@ -47,7 +47,7 @@ Size: TypeAlias = Annotated[
 ]
 Edges: TypeAlias = Annotated[dict[Literal["shortest_edge", "longest_edge"], Positive], Field(min_length=2)]
 Above: TypeAlias = Annotated[Real, Field(gt=0)]
-FIELDS = {"side": Side, "multiple": Positive, "size": Size, "edges": Edges, "true": Literal[True]}
+FIELDS: dict[str, Any] = {"side": Side, "multiple": Positive, "size": Size, "edges": Edges, "true": Literal[True]}
 IGNORE = ConfigDict(extra="ignore")  # of a file that has more than what is read of it
 
 
