@@ -4,8 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.judges.protocol import Question, Rating, Verdict, combine, in_both_orders, majority, mirrored, swapped
-from editjudge.judges.rubrics import mean_rating
+from editjudge.judges.protocol import (
+    Question,
+    Rating,
+    Score,
+    Unscored,
+    Verdict,
+    combine,
+    in_both_orders,
+    majority,
+    mirrored,
+    swapped,
+)
+from editjudge.judges.rubrics import questions
 from editjudge.models.endpoint.spending import Usage
 
 QUESTION = Question("k", "Remove the cup", b"source", b"a", b"b")
@@ -119,11 +130,10 @@ def test_passes_without_any_vote_give_every_reason_and_the_whole_cost() -> None:
     assert majority([vote(A)]) == vote(A), "one pass is itself"
 
 
-def test_ratings_are_averaged_over_the_passes_that_have_scores() -> None:
-    ratings = [
-        Rating("q", {"a": 4.0, "b": 6.0}, "", None),
-        Rating("q", None, "", "prose"),
-        Rating("q", {"a": 5.0, "b": 8.0}, "", None),
-    ]
-    assert mean_rating(ratings) == Rating("q", {"a": 4.5, "b": 7.0}, "\n\n", None)
-    assert mean_rating(ratings[1:2] * 2).reason == "pass 1: prose; pass 2: prose"
+def test_scores_are_averaged_over_the_passes_that_have_some() -> None:
+    asked = questions("viescore_10", "", {"visual_quality": "visual_quality"})
+    ratings = [Rating("q", {"visual_quality": 4.0}, "", None), Rating("q", None, "", "prose")]
+    score = asked.score([*ratings, Rating("q", {"visual_quality": 5.0}, "", None)])
+    assert isinstance(score, Score)
+    assert (score.overall, score.dimensions, score.overall_std) == (4.5, {"visual_quality": 4.5}, 0.5**0.5)
+    assert asked.score(ratings[1:] * 2) == Unscored("pass 1: prose; pass 2: prose", "\n")

@@ -17,7 +17,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.judges.protocol import Edit, Score, Unscored, winner_of
-from editjudge.judges.rubrics import DIMENSIONS, REASON, load, pointwise
+from editjudge.judges.rubrics import DIMENSIONS, REASON, Rubric, load, pointwise
 from editjudge.judges.settings import JudgeSetting
 from editjudge.models.chat.forms import RawReply
 
@@ -35,7 +35,6 @@ def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
     for type_ in TYPES:
         rubric = load("imgedit", type_)
         assert tuple(rubric.dimensions) == DIMENSIONS
-        assert rubric.caps == "adherence"
         for dimension in rubric.dimensions.values():
             assert f"{dimension.name}: N" in rubric.user
     assert load("brief", "add") == load("brief", "whatever")
@@ -161,7 +160,7 @@ def test_fifty_real_replies_are_scored_or_unscored_with_a_reason():
     assert len(rows) == 50
     for row in rows:
         reply = json.dumps(row)
-        parts, _, reason = viescore.read(reply)
+        parts, _, reason = numbers_in(viescore, reply)
         clear = isinstance(row["score"], list) and len(row["score"]) == 2
         assert (parts == tuple(row["score"]) and reason is None) if clear else (parts is None and reason)
         read += clear
@@ -171,6 +170,13 @@ def test_fifty_real_replies_are_scored_or_unscored_with_a_reason():
         assert ADD.read(str(row["reasoning"]))[0] is None
         assert ADD.read(f"{REASON}: {row['reasoning']}\n{LINES}") == (SCORES, None)
     assert read >= 45
+
+
+def numbers_in(form: Rubric, text: str) -> tuple[tuple[float, ...] | None, float | None, str | None]:
+    """The two numbers, the smaller one in 0..10, and the reason why there are none."""
+    scores, reason = form.read(text)
+    parts = None if scores is None else tuple(scores.values())
+    return parts, parts and min(parts) * 10 / form.most, reason
 
 
 SCALES = [10, 25]
@@ -203,7 +209,7 @@ def test_real_replies_are_read_as_json_reads_them(judge, parsed, refused):
     """In the published form, with its delimiters; the refused ones give one number where two were asked for."""
     counts: Counter[str] = Counter()
     for reply in published(judge):
-        parts, value, reason = TEN.read(f"||V^=^V||\n{json.dumps(reply, indent=1)}\n||V^=^V||")
+        parts, value, reason = numbers_in(TEN, f"||V^=^V||\n{json.dumps(reply, indent=1)}\n||V^=^V||")
         truth = expected(reply["score"], 10)
         assert parts == truth
         assert value == (None if truth is None else min(truth))
@@ -226,7 +232,7 @@ def test_real_replies_broken_are_read_right_or_refused(judge, parsed, refused):
             forms += [text[: draw.randrange(len(text))] for _ in range(4)]
             forms += [text[:-cut] for cut in range(1, 5)] + [text.replace("[", "[[").replace("]", "]]")]
             for form in forms:
-                parts = TEN.read(form)[0]
+                parts = numbers_in(TEN, form)[0]
                 assert parts in (truth, None), form
                 counts[parts is not None] += 1
     assert (counts[True], counts[False]) == (parsed, refused)
@@ -261,7 +267,7 @@ def test_every_chat_shows_its_images_and_names_its_scale(scale, aspect):
     ],
 )
 def test_unambiguous_scores_are_read(scale, text, parts):
-    assert pointwise(scale, "visual_consistency").read(text) == (parts, min(parts) * 10 / scale, None)
+    assert numbers_in(pointwise(scale, "visual_consistency"), text) == (parts, min(parts) * 10 / scale, None)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -278,7 +284,7 @@ def test_unambiguous_scores_are_read(scale, text, parts):
 )
 def test_anything_else_is_refused_with_a_reason(scale, score):
     for text in ('{"score": %s, "reasoning": "x"}' % score, '{"reasoning": "x", "score": %s}' % score):  # noqa: UP031
-        parts, value, reason = pointwise(scale, "instruction_following").read(text)
+        parts, value, reason = numbers_in(pointwise(scale, "instruction_following"), text)
         assert (parts, value) == (None, None)
         assert reason
         assert len(reason) < 1000
@@ -296,7 +302,7 @@ def test_anything_else_is_refused_with_a_reason(scale, score):
     ],
 )
 def test_unclear_replies_are_refused_with_a_reason(text):
-    parts, value, reason = TEN.read(text)
+    parts, value, reason = numbers_in(TEN, text)
     assert (parts, value) == (None, None)
     assert reason
 
@@ -304,7 +310,8 @@ def test_unclear_replies_are_refused_with_a_reason(text):
 @settings(deadline=None)
 @given(st.sampled_from(SCALES), st.tuples(st.floats(0, 25), st.floats(0, 25)), st.text())
 def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning):
-    parts, value, _ = pointwise(scale, "visual_quality").read(json.dumps({"reasoning": reasoning, "score": numbers}))
+    reply = json.dumps({"reasoning": reasoning, "score": numbers})
+    parts, value, _ = numbers_in(pointwise(scale, "visual_quality"), reply)
     if "</think>" in reasoning or max(numbers) > scale:
         assert parts is None
     else:

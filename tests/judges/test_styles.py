@@ -133,7 +133,8 @@ def test_a_prompt_of_ones_own_is_read_and_what_is_wrong_in_it_is_named(tmp_path,
         ("{criteria}", "{criterion}", r"unknown field \{criterion\}; did you mean criteria"),
         ("version: 1", "version: one", r"mine\.yaml\.version must be a whole number"),
         ("reply: [winner]", "reply: [better]", r"mine\.yaml\.reply\.0 must be winner or reason"),
-        ("system:", "words:", r"mine\.yaml\.words is unknown"),
+        ("system:", "text:", r"mine\.yaml\.text is unknown"),
+        ("system: >-", "words: >-", r"mine\.yaml\.words must have fields"),
     ]:
         mine.write_text(text.replace(old, new))
         with pytest.raises(UserError, match=wrong):

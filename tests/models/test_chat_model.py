@@ -141,8 +141,8 @@ def test_the_memory_of_images_is_bounded(
     assert list(model.chats.features) == [*list(many)[4:], second, first], "the one used last is kept longest"
 
 
-def drawn(temperature: float, top_p: float, logits: torch.Tensor, rows: int = 4000) -> np.ndarray:
-    chats = [Chat("", (), 1, temperature, top_p, row) for row in range(rows)]
+def drawn(temperature: float, top_p: float, logits: torch.Tensor, top_k: int = 0, rows: int = 4000) -> np.ndarray:
+    chats = [Chat("", (), 1, temperature, top_p, row, top_k) for row in range(rows)]
     scores = logits.repeat(rows, 1)
     forced = Chooser(chats, (), torch.device("cpu"))(torch.zeros(rows, 1), scores)
     return np.bincount(forced.argmax(dim=1).numpy(), minlength=len(logits))
@@ -161,4 +161,8 @@ def test_draws_keep_to_the_nucleus() -> None:
     assert counts[[1, 3]].sum() == 4000
     assert stats.binomtest(int(counts[1]), 4000, 0.5 / 0.8).pvalue > 0.01
     assert drawn(1.0, 0.45, probabilities.log())[1] == 4000
+    of_two = drawn(1.0, 1.0, probabilities.log(), 2)
+    assert of_two[[1, 3]].sum() == 4000
+    assert stats.binomtest(int(of_two[1]), 4000, 0.5 / 0.8).pvalue > 0.01
+    assert drawn(1.0, 0.6, probabilities.log(), 2)[1] == 4000, "0.6 of what the two likeliest have"
     assert drawn(0.0, 1.0, probabilities.log())[1] == 4000

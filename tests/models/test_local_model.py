@@ -13,7 +13,7 @@ from tiny_base import compare
 from editjudge.core.errors import FileError
 from editjudge.judges.prompt import completion, messages
 from editjudge.judges.protocol import Edit, Question, swapped
-from editjudge.judges.rubrics import PointStyle, pointwise
+from editjudge.judges.rubrics import Rubric, pointwise
 from editjudge.judges.styles import Style, style
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
@@ -183,12 +183,12 @@ def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
 
 
 def test_scores(base_dir: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(PointStyle, "read", lambda _, text: ((3.0,), float(len(text)), None))
+    monkeypatch.setattr(Rubric, "read", lambda _, text: ({"length": float(len(text))}, None))
     form = replace(pointwise(10, "visual_consistency"), max_new_tokens=4)
     scorer = LocalModel(load_model(base_dir), load_processor(base_dir), form, 2)
     asked = [Edit("x", png(0), png(1), key="good"), Edit("x", png(0), b"no image", key="bad")]
     good, bad = compare(scorer, asked)
-    assert good.scores == {"visual_consistency": len(good.reply)}
+    assert good.scores == {"length": len(good.reply)}
     assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
     assert (bad.key, bad.scores, bad.usage) == ("bad", None, None)
     assert str(bad.reason).startswith("edited: ")

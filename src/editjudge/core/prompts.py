@@ -2,17 +2,26 @@
 
 They lie in the room that asks them: judges/prompts (comparisons of two edits; scores, rubrics and scorers of one;
 dimensions: what judges are told of each), grounding/parsers and grounders, photos/prompts, sources/builtin. A stage
-runs again when the content of a file that it uses changes (`core.code`)."""
+runs again when the content of a file that it uses changes (`core.code`).
 
+The question of a published model has its authors' words, which are theirs to give. Its file here has the layout alone:
+`words` names files of theirs, and `{NAME:PLACE}` stands for a text in one, see `text_in`. `replace` then puts our marks
+in the place of theirs, one after the other."""
+
+import ast
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.errors import FileError
+from editjudge.core.files import sha256
 from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Positive, Text, known, read
 
@@ -20,8 +29,19 @@ PACKAGE = Path(__file__).parents[1]
 RECORDED = "judge_prompt.yaml"  # beside the weights of a judge: what it was trained to be asked
 FIELDS = ("instruction", "criteria", "first", "second", "scale", "names", "coordinates")
 _IMAGE = re.compile(r"\n?\{(source|a|b|edited)\}\n?")
+_EXACT = re.compile(r"\{(source|a|b|edited)\}")
+_WORDS = re.compile(r"\{(\w+):([\w.]+)\}")
 _FIELD = re.compile(r"\{(\w+)\}")
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]*)\|>")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Words:
+    """A file of somebody's words. url: where it is to be had; sha256: of the one that is meant."""
+
+    file: Text
+    url: Text
+    sha256: Text | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -31,11 +51,11 @@ class Prompt:
     max_new_tokens: that a reply may take.
 
     user: the turn. `{source}`, `{a}`, `{b}` and `{edited}`, each on a line of its own, stand for images; FIELDS in
-    braces stand for what is known when it is asked."""
+    braces stand for what is known when it is asked. Of a list each text is a part of its own, to the letter."""
 
     version: Positive
     source: Text
-    user: Text
+    user: Text | tuple[str, ...]
     system: str = ""
     reply: tuple[Text, ...] = ()
     max_new_tokens: Positive = 512
@@ -43,34 +63,85 @@ class Prompt:
     @classmethod
     def load(cls, name: str, **texts: str) -> Self:
         """The prompt in a file, named from the package on, with these fields filled. Raises FileError, ParamsError."""
-        prompt = read(name, cls, read_lined(PACKAGE / name, {}).value)
+        prompt = read(name, cls, read_file(name))
+        if isinstance(prompt.user, tuple):
+            return prompt
         for field in _FIELD.findall(_IMAGE.sub("", prompt.user)):
             if field not in FIELDS:
                 raise FileError(f"{name}: user: unknown field {{{field}}}; {known(field, FIELDS)}")
+        user = prompt.user
         for field, text in texts.items():  # one after the other: a text may have the fields that follow
-            prompt = replace(prompt, user=prompt.user.replace(f"{{{field}}}", text))
-        return prompt
+            user = user.replace(f"{{{field}}}", text)
+        return replace(prompt, user=user)
 
     @cached_property
     def images(self) -> tuple[str, ...]:
         """The names of its images, in order."""
-        return tuple(_IMAGE.findall(self.user))
+        return tuple(part for n, part in self._parts if n % 2)
+
+    @cached_property
+    def _parts(self) -> list[tuple[int, str]]:
+        """Texts, and at odd numbers images' names, in order."""
+        texts, mark = ((self.user,), _IMAGE) if isinstance(self.user, str) else (self.user, _EXACT)
+        return [(n, part) for text in texts for n, part in enumerate(mark.split(text)) if part]
 
     def text(self, instruction: str, turn: str = "", **texts: str) -> str:
         """The turn, or a part of it, with its fields filled."""
         known = {"instruction": plain(instruction), **texts}
-        return _FIELD.sub(lambda field: known.get(field[1], field[0]), turn or self.user)
+        return _FIELD.sub(lambda field: known.get(field[1], field[0]), turn or "".join(self.user))
 
     def messages(self, instruction: str, **texts: str) -> list[dict[str, Any]]:
         """The chat, with `{"type": "image"}` in the places of images."""
         content = list[dict[str, str]]()
-        for n, part in enumerate(_IMAGE.split(self.user)):
-            if n % 2:
-                content.append({"type": "image"})
-            elif part:
-                content.append({"type": "text", "text": self.text(instruction, part, **texts)})
+        for n, part in self._parts:
+            own = {"type": "image"} if n % 2 else {"type": "text", "text": self.text(instruction, part, **texts)}
+            content.append(own)
         system = [{"role": "system", "content": [{"type": "text", "text": self.system}]}] if self.system else []
         return [*system, {"role": "user", "content": content}]
+
+
+def read_file(name: str, type_: str = "") -> dict[str, Any]:
+    """What a prompt's file says, with the texts of the files that its `words` names; `{type}` stands for the edit's.
+
+    FileError, with where to get it: a file of words is missing, or not the one that is meant."""
+    said = read_lined(PACKAGE / name, {}).value
+    words = read(f"{name}.words", Mapping[Text, Words], said.pop("words", {}))
+    marks = read(f"{name}.replace", Mapping[Text, Text], said.pop("replace", {}))
+    for each in words.values():
+        if not (file := Path(each.file)).is_file() or each.sha256 not in (None, sha256(file)):
+            get = f"curl --create-dirs -o {file} {each.url}"
+            raise FileError(f"{name}: {file}: not there, or another: its words are not ours to give: {get}")
+
+    def theirs(place: re.Match[str]) -> str:
+        text = text_in(Path(words[place[1]].file), place[2]) if place[1] in words else place[0]
+        for mark, own in marks.items():
+            text = text.replace(mark, own)
+        return json.dumps(text)[1:-1]
+
+    return json.loads(_WORDS.sub(theirs, json.dumps(said).replace("{type}", type_)))
+
+
+def text_in(file: Path, place: str) -> str:
+    """A text in somebody's file: what a variable of Python code is set to (the code is not run; of an f-string with
+    `{NAME}`), or at a place in JSON or YAML, `key.0.key`, of YAML without the last end of line. FileError."""
+    try:
+        if file.suffix == ".py":
+            lines = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.Assign)]
+            return _text(next(each.value for each in lines if ast.unparse(each.targets[0]) == place))
+        found, end = (
+            (json.loads(file.read_text()), "") if file.suffix == ".json" else (yaml.safe_load(file.read_text()), "\n")
+        )
+        for key in place.split("."):
+            found = found[int(key) if isinstance(found, list) else key]
+        return str(found).removesuffix(end)
+    except (OSError, SyntaxError, ValueError, LookupError, TypeError, StopIteration, yaml.YAMLError) as error:
+        raise FileError(f"{file} has no text {place} ({type(error).__name__})") from None
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_text, node.values))
+    return f"{{{ast.unparse(node.value)}}}" if isinstance(node, ast.FormattedValue) else str(ast.literal_eval(node))
 
 
 def plain(instruction: str) -> str:

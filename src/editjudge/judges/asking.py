@@ -3,9 +3,10 @@
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, Self
 
 from editjudge.core import code, hub, params
@@ -26,11 +27,9 @@ from editjudge.judges.settings import (
 )
 from editjudge.judges.styles import own_task, style
 from editjudge.models.chat import models
-from editjudge.models.chat.forms import ChatForm
 from editjudge.models.endpoint.spending import Account
 from editjudge.vision.folders import OUT_OF_MEMORY
 
-VIESCORE = ("semantics", "quality")  # what suites call VIEScore's two aspects, 0..10
 CHUNK = 128  # edits of a scorer between writes to the store
 CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
@@ -39,13 +38,15 @@ NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last 
 class ChatJudge(Judge):
     """An entry of `judges` with a model. Its replies are kept by request: another rule or margin asks nothing again.
 
-    form: the prompt (or the rubrics of a rater); by_scores: whether it is VIEScore's, which scores single edits."""
+    form: the prompt (or the rubrics of a rater); outline: what it asks, if it asks about single edits."""
 
     def __init__(self, where: str, setting: ChatJudgeSetting | RaterSetting, store: Path | None = None) -> None:
-        """Checks the model's folder or key; nothing is loaded. ParamsError."""
+        """Checks the model's folder or key; nothing is loaded. ParamsError. FileError: a published model's words."""
         self.setting, self.model_setting = setting, models.at_hand(where, setting.model)
         self.form = setting.rubrics if isinstance(setting, RaterSetting) else setting.asked(self.model_setting)
-        self.by_scores = self.form in rubrics.SCALES
+        rates = isinstance(setting, RaterSetting) or self.form in rubrics.RATERS
+        self.outline = rubrics.outline(self.form) if rates else None
+        _ = self.outline or style(self.form)  # whose words are missed here, before anything is asked
         super().__init__(where, models.open_account(where, self.model_setting), store)
 
     def __enter__(self) -> Self:
@@ -60,40 +61,53 @@ class ChatJudge(Judge):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        return rubrics.ASPECTS if self.by_scores else ()
+        if self.form in rubrics.SCALES:
+            return rubrics.ASPECTS
+        return self.outline.names if self.outline else ()
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
-        """See `Judge.compare`. With VIEScore's prompts each edit is scored once, however many pairs it is in."""
+        """See `Judge.compare`. By scores each edit is scored once, however many pairs it is in; its score of this
+        dimension counts, or the overall one where it has none."""
         setting = self.setting
         assert isinstance(setting, ChatJudgeSetting)
-        both = protocol.in_both_orders(questions)
-        if self.by_scores:
+        if self.outline:
             scores = self._scores([edit for question in questions for edit in question.edits], dimension)
             return protocol.compare_by_scores(questions, scores, setting.score_margin)
-        forms = {task: style(self.form, dimension, task) for task in dict.fromkeys(map(own_task, both))}
-        answers = self._by_form(forms, own_task, both)
+        both = protocol.in_both_orders(questions)
+        asked = partial(style, self.form, dimension)
+        answers = by_kind([*map(own_task, both)], both, lambda task, of: self.model.answers(asked(task), of))
         return protocol.combine_all([*map(protocol.majority, answers)], setting.rule, setting.tie_margin)
 
-    def _by_form(
-        self, forms: Mapping[str, ChatForm], kind: Callable[[Any], str], asked: Sequence[Any]
-    ) -> list[list[Any]]:
-        """The answers to each question, in their order, one a pass, each asked in the form of its kind."""
-        found: dict[int, list[Any]] = {}
-        for name, form in forms.items():
-            these = [n for n, each in enumerate(asked) if kind(each) == name]
-            found |= zip(these, self.model.answers(form, [asked[n] for n in these]), strict=True)
-        return [found[n] for n in range(len(asked))]
-
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        """VIEScore's overall score, 0..10, and its two aspects. UserError: the prompt compares."""
-        if not self.by_scores:
+        """The overall score, and what it was made of: by VIEScore 0..10; by a rubric the dimensions as rated, 1..5, and
+        their mean, where no dimension counts for more than adherence. Over several passes the mean of each.
+
+        UserError: the prompt compares. Unscored: a task without a rubric of these dimensions, or unreadable replies."""
+        if not self.outline:
             raise UserError(f"{self.where} compares two edits: its prompt {self.form} scores none")
         return self._scores(edits, "overall")
 
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
-        """The mean of each aspect over its passes."""
-        every = rubrics.passes(self.model.answers, self.form, dimension, edits)
-        return [rubrics.scored(rubrics.merged([*map(rubrics.mean_rating, aspects)])) for aspects in every]
+        about: tuple[Dimension, ...] = rubrics.ASPECTS if dimension == "overall" else (dimension,)
+        asked, kinds = dict[str, rubrics.Questions](), [self._kind(edit) for edit in edits]
+        for kind in dict.fromkeys(kinds):
+            with suppress(FileError):
+                found = rubrics.questions(self.form, kind, dict(zip(about, about, strict=True)))
+                asked |= {kind: found} if found.overall else {}
+        places = [n for n, kind in enumerate(kinds) if kind in asked]
+        scores: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
+        for n, runs in zip(places, self._rate(asked, [edits[n] for n in places]), strict=True):
+            scores[n] = score = asked[kinds[n]].score(runs)
+            if isinstance(score, Score) and dimension in score.dimensions:
+                scores[n] = replace(score, overall=score.dimensions[dimension])
+        return scores
+
+    def _rate(self, asked: Mapping[str, rubrics.Questions], edits: Sequence[Edit]) -> list[list[Rating]]:
+        return by_kind([*map(self._kind, edits)], edits, lambda kind, of: asked[kind].rate(self.model.answers, of))
+
+    def _kind(self, edit: Edit) -> str:
+        """The type of the edit, where the questions may depend on it."""
+        return "" if self.form in rubrics.SCALES else rubrics.type_of(edit.task)
 
 
 class Rater(ChatJudge):
@@ -104,55 +118,28 @@ class Rater(ChatJudge):
         self.own = read(where, RaterSetting, given)
         super().__init__(where, self.own, store)
 
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return super().dimensions or rubrics.DIMENSIONS
-
     def rate(self, edits: Iterable[Edit]) -> list[list[Rating]]:
-        """The ratings of each edit, in their order, one a run. FileError: a type without a rubric.
-
-        By VIEScore an edit gets VIESCORE, each 0..10, if both replies can be read."""
-        asked = list(edits)
-        if self.by_scores:
-            every = rubrics.passes(self.model.answers, self.form, "overall", asked)
-            return [[rubrics.merged(both, VIESCORE) for both in zip(*aspects, strict=True)] for aspects in every]
-        types = dict.fromkeys(rubrics.type_of(edit.task) for edit in asked)
-        forms = {type_: rubrics.load(self.form, type_) for type_ in types}
-        return self._by_form(forms, lambda edit: rubrics.type_of(edit.task), asked)
-
-    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        """By a rubric: the dimensions as rated, 1..5, and `overall` their mean, where no dimension counts for more than
-        adherence; over the runs that could be read, with their standard deviation. By VIEScore: 0..10.
-
-        Unscored: a task without a rubric of these dimensions, or replies that cannot be read."""
-        if self.by_scores:
-            return self._scores(edits, "overall")
-        found: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
-        places = [n for n, edit in enumerate(edits) if self._has_dimensions(edit.task)]
-        for n, runs in zip(places, self.rate(edits[n] for n in places), strict=True):
-            found[n] = _score(runs)
-        return found
+        """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
+        type without a rubric."""
+        edits = list(edits)
+        kinds = dict.fromkeys(map(self._kind, edits))
+        return self._rate({kind: rubrics.questions(self.form, kind) for kind in kinds}, edits)
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """By the overall scores, whatever the dimension."""
         scores = self.score([edit for question in questions for edit in question.edits])
         return protocol.compare_by_scores(questions, scores, 0.0)
 
-    def _has_dimensions(self, task: str) -> bool:
-        try:
-            return set(rubrics.load(self.form, rubrics.type_of(task)).dimensions) == set(rubrics.DIMENSIONS)
-        except FileError:
-            return False
 
-
-def _score(runs: Sequence[Rating]) -> Score | Unscored:
-    scored = [run.scores for run in runs if run.scores is not None]
-    if not scored:
-        return Unscored("; ".join(str(run.reason) for run in runs), "\n".join(run.reply for run in runs))
-    said = "\n".join(run.reply for run in runs if run.scores is not None)
-    means = {name: fmean(scores[name] for scores in scored) for name in rubrics.DIMENSIONS}
-    overall = [fmean(rubrics.capped(scores).values()) for scores in scored]
-    return Score(fmean(overall), means, overall_std=stdev(overall) if len(overall) > 1 else None, said=said)
+def by_kind(
+    kinds: Sequence[str], asked: Sequence[Any], ask: Callable[[str, list[Any]], list[list[Any]]]
+) -> list[list[Any]]:
+    """The answers in the order of what is asked, where those of a kind are asked together."""
+    found: dict[int, list[Any]] = {}
+    for kind in dict.fromkeys(kinds):
+        these = [n for n, each in enumerate(kinds) if each == kind]
+        found |= zip(these, ask(kind, [asked[n] for n in these]), strict=True)
+    return [found[n] for n in range(len(asked))]
 
 
 class ScorerJudge(Judge):

@@ -1,4 +1,4 @@
-"""How single edits are rated by large general models: by rubrics, and in the manner of VIEScore.
+"""How single edits are rated by large models: by rubrics, in the manner of VIEScore, and as published raters do.
 
 Rubrics are named dimensions rated by whole numbers, as ImgEdit-Bench has it (arXiv 2505.20275). A reply is a brief
 reason and one `Name: N` line for each dimension; or, where an endpoint has structured outputs, an object of the same.
@@ -9,22 +9,28 @@ VIEScore (M. Ku et al., arXiv 2312.14867): two numbers in 0..10 for semantic con
 over-editing; source and edit shown) and two for perceptual quality (naturalness, absence of artefacts; the edit alone
 shown); the smaller number of each counts, and the overall score is the root of their product. GEdit-Bench (Step1X-Edit,
 arXiv 2504.17761) uses it so for edits; EditScore (arXiv 2509.23909) asks for numbers in 0..25 and divides them by 2.5.
-The words are our own (judges/prompts/scores), and so is the aspect of visual consistency."""
+The words are our own (judges/prompts/scores), and so is the aspect of visual consistency.
 
+A published rater is a file of judges/prompts/published: the layout of its questions, how its replies are read, and by
+which formulas its numbers become scores. Its words are its authors' (core.prompts)."""
+
+import ast
 import math
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
-from statistics import fmean
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
-from editjudge.core.settings import FORBID, Text, Whole, Wrong, known
+from editjudge.core.settings import FORBID, Flag, Positive, Text, Whole, Wrong, known, read
 from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, reasons_of
 from editjudge.judges.styles import told
 from editjudge.models.chat.forms import ChatForm, RawReply
@@ -48,9 +54,11 @@ OF_TASKS = {  # the type of our tasks, where one rubric fits; the others keep th
 }
 # Whole names, by which the files count as used (core.code). brief: what the tiny base can read.
 SETS = {"imgedit": "judges/prompts/rubrics/imgedit", "brief": "judges/prompts/rubrics/brief"}
+PUBLISHED = prompts.names("judges/prompts/published")
 ANY = "any"  # the rubric of types that a set has no file of
 REASON = "Brief reasoning"
 YES_NO = {"yes": 1, "no": 0}
+NOT_APPLICABLE = "N/A"
 MARKS = r"[\s*_`\"'\[\]]{0,9}"  # of Markdown and JSON, around a name and a number
 BETWEEN = rf"{MARKS}(?:score|rating)?{MARKS}(?:\([^()\n]{{0,60}}\))?{MARKS}(?:[:=|\u2013\u2014]|-(?=\s)){MARKS}"
 UNIT = r"(?:/\s?5\b|out of 5\b|(?:points?|stars?)\b)?"
@@ -60,7 +68,12 @@ SENTENCE = r"STATED(?=$|[\n}]|\.(?!\d)|[;,)|(](?!\s*\d))"
 
 Scale: TypeAlias = Literal[10, 25]
 ASPECTS: tuple[Dimension, Dimension] = ("instruction_following", "visual_quality")  # of the overall score
+VIESCORE = {"semantics": ASPECTS[0], "quality": ASPECTS[1]}  # what suites call them
+CAPPED = "mean(adherence, min(quality, adherence), min(preservation, adherence))"
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+FUNCTIONS: dict[str, Callable[..., float]] = {"mean": fmean, "min": min, "max": max, "sqrt": lambda of: math.sqrt(*of)}
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
+RATERS = (*SCALES, *PUBLISHED)  # what a judge of pairs may ask about each edit, too
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -73,49 +86,86 @@ class RubricDimension:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Rubric(prompts.Prompt):
-    """How edits of one type are rated (a ChatForm).
+    """One question about an edit (a ChatForm).
 
-    dimensions: by key, in the order of the lines, each a whole number in least..most. caps: the dimension that no other
-    may surpass. flag: the name of a yes or no beside them, which a reply may leave out."""
+    dimensions: by key, in the order of the reply, each a number in least..most. form: lines of a name and a whole
+    number; a list, `score`, in a JSON object beside `reasoning`; or sections, each with a name and `## Score:`, a
+    number or N/A, up to a summary. structured: whether an endpoint is asked for JSON. flag: the name of a
+    yes or no beside them, which a reply may leave out."""
 
     watched = ()
+    form: Literal["lines", "list", "sections"] = "lines"
+    structured: Flag = True
     dimensions: Mapping[str, RubricDimension]
     least: Whole = 1
     most: Whole = 5
-    caps: str | None = None
     flag: str | None = None
 
     def __post_init__(self) -> None:
-        if self.images != ("source", "edited"):
+        if self.images not in (("source", "edited"), ("edited",)):
             raise Wrong("user", "must show {source} and then {edited}, on lines of their own")
-        if self.caps is not None and self.caps not in self.dimensions:
-            raise Wrong("caps", f"is {self.caps!r}; {known(self.caps, list(self.dimensions))}")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self._object if self.structured else {}
 
     @cached_property
-    def schema(self) -> dict[str, Any]:
-        whole = {"type": "integer", "minimum": self.least, "maximum": self.most}
-        fields: dict[str, Any] = {REASON: {"type": "string"}}
-        fields |= {self.flag: {"enum": list(YES_NO)}} if self.flag else {}
-        fields |= {dimension.name: whole for dimension in self.dimensions.values()}
-        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    def _object(self) -> dict[str, Any]:
+        if self.form == "list":
+            number = {"type": "number", "minimum": self.least, "maximum": self.most}
+            text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,2}}(\.[0-9]{{1,9}})?\s*(/\s*{self.most}\s*)?$"}
+            count, one = len(self.dimensions), {"anyOf": [number, text]}
+            several = {"type": "array", "items": one, "minItems": count, "maxItems": count}
+            score = {"anyOf": [several, one]} if count == 1 else several
+            fields: dict[str, Any] = {"score": score, "reasoning": {"type": ["string", "null"]}}
+        else:
+            whole = {"type": "integer", "minimum": self.least, "maximum": self.most}
+            fields = {REASON: {"type": "string"}} | ({self.flag: {"enum": list(YES_NO)}} if self.flag else {})
+            fields |= {dimension.name: whole for dimension in self.dimensions.values()}
+        needed = ["score"] if self.form == "list" else list(fields)
+        return {"type": "object", "properties": fields, "required": needed, "additionalProperties": False}
 
-    def read(self, reply: str) -> tuple[dict[str, int] | None, str | None]:
-        """The whole numbers by dimension (and `flag`, 1 or 0, where the reply has it), or None with the reason why not.
+    def read(self, reply: str) -> tuple[dict[str, float] | None, str | None]:
+        """The numbers by dimension (and `flag`, 1 or 0, where the reply has it), or None with the reason why not.
 
         Words before and after count for nothing, a line of a name and a number for more than a sentence with both. A
         dimension without a number, with two that differ, with one that is not whole or lies outside the range, or with
         a span of them leaves the edit unscored."""
+        if self.form == "list":
+            return self._list(reply)
         body = unicodedata.normalize("NFKC", reply.rpartition(END_OF_THINKING)[2])
         if THINKING in body:
             return None, CUT_THINKING
-        found: dict[str, int] = {}
+        found, sections = dict[str, float](), self.form == "sections"
         for key, dimension in self.dimensions.items():
-            value, reason = _number(_said(body, (dimension.name, *dimension.also)), self.least, self.most)
-            if value is None:
+            said = self._section(body, dimension) if sections else _said(body, (dimension.name, *dimension.also))
+            value, reason = _number(said, self.least, self.most, whole=not sections)
+            if value is None and said != {NOT_APPLICABLE}:
                 return None, f"{dimension.name}: {reason}: {reply[:QUOTED]!r}"
-            found[key] = value
+            found |= {} if value is None else {key: value}
         flag = _said(body, (self.flag,)) if self.flag else set()
         return found | ({"flag": YES_NO[flag.pop()]} if len(flag) == 1 and flag <= set(YES_NO) else {}), None
+
+    def _section(self, body: str, dimension: RubricDimension) -> set[str]:
+        """The scores below a dimension's name, up to another's and before the summary."""
+        names = "|".join(re.escape(each.name) for each in self.dimensions.values())
+        _, *rest = re.split(rf"(?m)^[#*\s]*(?:\d+\.)?[*\s]*({names})\b.*$", body.partition("# Summary")[0])
+        below = "".join(text for name, text in zip(rest[::2], rest[1::2], strict=True) if name == dimension.name)
+        return set(re.findall(rf"## Score:[\s*\[]*(\d+(?:\.\d+)?|{NOT_APPLICABLE})", below))
+
+    def _list(self, reply: str) -> tuple[dict[str, float] | None, str | None]:
+        """The numbers may be texts ("8", "8/10" on a scale of 10), and one may stand without brackets; a wrong count,
+        range or kind is refused, not mended."""
+        number = rf"""["']?[0-9]{{1,2}}(?:\.[0-9]{{1,9}})?(?:/{self.most})?["']?"""
+        numbers, one = r"\s*,\s*".join([number] * len(self.dimensions)), "?" if len(self.dimensions) == 1 else ""
+        found, reason = read_object(reply, self._object, "score", rf"\[{one}\s*{numbers}\s*\]{one}")
+        if found is None:
+            return None, reason
+        said = found["score"] if isinstance(found["score"], list) else [found["score"]]
+        parts = [float(part.split("/")[0]) if isinstance(part, str) else float(part) for part in said]
+        if not all(self.least <= part <= self.most for part in parts):
+            return None, f"a score lies outside {self.least}..{self.most}: {found['score']}"
+        return dict(zip(self.dimensions, parts, strict=True)), None
 
     def write(self, scores: Mapping[str, int], reason: str = "") -> str:
         """The reply that says these scores, in the form that `read` reads and the prompt asks for."""
@@ -151,16 +201,16 @@ def load(name: str, type_: str) -> Rubric:
     return Rubric.load(f"{SETS[name]}/{type_ if type_ in types else ANY}.yaml")
 
 
-def _number(said: set[str], least: int, most: int) -> tuple[int | None, str | None]:
-    """The one whole number among what was said, or None with the reason why there is none."""
+def _number(said: set[str], least: int, most: int, whole: bool) -> tuple[float | None, str | None]:
+    """The one number among what was said, or None with the reason why there is none."""
     if not said:
         return None, "no clear number"
-    if said & set(YES_NO) or len(values := {float(word) for word in said}) > 1:
+    if said & {*YES_NO, NOT_APPLICABLE} or len(values := {float(word) for word in said}) > 1:
         return None, f"{' and '.join(sorted(said))}"
     value = values.pop()
-    if not value.is_integer() or not least <= value <= most:
-        return None, f"{value:g} is no whole number in {least}..{most}"
-    return int(value), None
+    if whole > value.is_integer() or not least <= value <= most:
+        return None, f"{value:g} is no {'whole ' if whole else ''}number in {least}..{most}"
+    return int(value) if whole else value, None
 
 
 def _said(body: str, names: tuple[str, ...]) -> set[str]:
@@ -173,45 +223,8 @@ def _said(body: str, names: tuple[str, ...]) -> set[str]:
     return set()
 
 
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class PointStyle(prompts.Prompt):
-    """One way of asking for the score of a single edit (a ChatForm), by two numbers in 0..scale, about an aspect."""
-
-    watched = ()
-    scale: Scale = 10
-    aspect: str = ""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        number = {"type": "number", "minimum": 0, "maximum": self.scale}
-        text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,2}}(\.[0-9]{{1,9}})?\s*(/\s*{self.scale}\s*)?$"}
-        score = {"type": "array", "items": {"anyOf": [number, text]}, "minItems": 2, "maxItems": 2}
-        properties = {"score": score, "reasoning": {"type": ["string", "null"]}}
-        return {"type": "object", "properties": properties, "required": ["score"], "additionalProperties": False}
-
-    def read(self, text: str) -> tuple[tuple[float, ...] | None, float | None, str | None]:
-        """The two numbers in a reply and the score in 0..10, or None and None with the reason why there are none.
-
-        The numbers may be texts ("8", "8/10" on a scale of 10); a wrong count, range or kind is refused, not mended."""
-        number = rf"""["']?[0-9]{{1,2}}(?:\.[0-9]{{1,9}})?(?:/{self.scale})?["']?"""
-        reply, reason = read_object(text, self.schema, "score", rf"\[\s*{number}\s*,\s*{number}\s*\]")
-        if reply is None:
-            return None, None, reason
-        parts = tuple(float(part.split("/")[0]) if isinstance(part, str) else float(part) for part in reply["score"])
-        if max(parts) > self.scale:
-            return None, None, f"a score lies outside 0..{self.scale}: {reply['score']}"
-        return parts, min(parts) * 10 / self.scale, None
-
-    def answer(self, edit: Edit, reply: RawReply | str) -> Rating:
-        if isinstance(reply, str):
-            return Rating(edit.key, None, "", reply)
-        _, value, reason = self.read(reply.text)
-        scores = None if value is None else {self.aspect: value}
-        return Rating(edit.key, scores, reply.text, reason, reply.usage, reply.asked)
-
-
-def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
-    """Asks for an aspect by two numbers in 0..scale, higher is better; the score is the smaller one, in 0..10.
+def pointwise(scale: Scale, aspect: Dimension) -> Rubric:
+    """Asks for an aspect by two numbers in 0..scale, higher is better.
 
     instruction_following is VIEScore's semantic consistency, visual_quality its perceptual quality, which is asked
     without source and instruction. FileError for another aspect; the overall score has no prompt, but two aspects."""
@@ -219,48 +232,121 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
         raise FileError(f"no prompt scores an edit overall: it is asked about {' and '.join(ASPECTS)}")
     name = "viescore_alone" if aspect == "visual_quality" else "viescore"
     texts = {field: text for field, text in told(aspect).items() if field != "criteria"}
-    prompt = PointStyle.load(f"judges/prompts/scores/{name}.yaml", **texts, scale=str(scale))
-    return replace(prompt, scale=scale, aspect=aspect)
+    prompt = Rubric.load(f"judges/prompts/scores/{name}.yaml", **texts, scale=str(scale))
+    numbers = {f"{aspect}_{n}": each for n, each in enumerate(prompt.dimensions.values(), 1)}
+    return replace(prompt, most=scale, dimensions=numbers)
 
 
 Ask: TypeAlias = Callable[[ChatForm, Sequence[Edit]], list[list[Rating]]]
 """Asks a model about edits in a form: for each edit one rating a pass (`Model.answers`)."""
 
 
-def passes(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> list[tuple[list[Rating], ...]]:
-    """For each edit and each aspect of the dimension, one rating a pass; the overall score has two aspects."""
-    aspects = ASPECTS if dimension == "overall" else (dimension,)
-    return list(zip(*(ask(pointwise(SCALES[prompt], aspect), edits) for aspect in aspects), strict=True))
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Questions:
+    """What a model is asked about an edit, and what its numbers come to: a file of judges/prompts/published.
+
+    calls: by name, each a chat of its own. scores: of an edit, by formulas of the calls' numbers; these, if left out.
+    overall: a formula of the scores; empty: there is none. Formulas have names, numbers, + - * /, min, max, mean and
+    sqrt; a function leaves out what is not applicable."""
+
+    version: Positive
+    source: Text
+    calls: Mapping[Text, Rubric]
+    scores: Mapping[Text, Text] = field(default_factory=dict)
+    overall: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = {key: 1.0 for call in self.calls.values() for key in call.dimensions}
+        for where, formula in {**self.scores, "overall": self.overall}.items():
+            names = dict.fromkeys(self.scores, 1.0) if where == "overall" and self.scores else numbers
+            try:
+                _ = formula and _value(formula, names, strict=True)
+            except (SyntaxError, LookupError, TypeError, ArithmeticError) as error:
+                raise Wrong(where, f"is no formula of {', '.join(names)}: {formula} ({error})") from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its scores."""
+        return tuple(self.scores or (key for call in self.calls.values() for key in call.dimensions))
+
+    def rate(self, ask: Ask, edits: Sequence[Edit]) -> list[list[Rating]]:
+        """The ratings of each edit, one a pass; without scores where one of the calls has none."""
+        every = [ask(call, edits) for call in self.calls.values()]
+        return [[self._merged(said) for said in zip(*passes, strict=True)] for passes in zip(*every, strict=True)]
+
+    def _merged(self, said: tuple[Rating, ...]) -> Rating:
+        if len(said) == 1 and not self.scores:
+            return said[0]
+        of = dict(zip(self.calls, said, strict=True))
+        why = "; ".join(f"{name}: {each.reason}" for name, each in of.items() if each.scores is None)
+        numbers = {name: value for each in said for name, value in (each.scores or {}).items()}
+        found = {name: _value(formula, numbers) for name, formula in self.scores.items()} or numbers
+        scores = None if why else {name: value for name, value in found.items() if value is not None}
+        reply, usage = "\n".join(each.reply for each in said), total([each.usage for each in said])
+        return Rating(said[0].key, scores, reply, why or None, usage, said[0].asked)
+
+    def score(self, runs: Sequence[Rating]) -> Score | Unscored:
+        """The means over the passes that could be read, and the deviation of `overall` over them."""
+        scored = [run for run in runs if run.scores is not None]
+        if not scored:
+            reason = str(runs[0].reason) if len(runs) == 1 else reasons_of(runs)
+            return Unscored(reason, "\n".join(run.reply for run in runs))
+        overall = [value for run in scored if (value := _value(self.overall, run.scores or {})) is not None]
+        said = "\n".join(run.reply for run in scored)
+        if not overall:
+            return Unscored("none of its scores is applicable", said)
+        names = dict.fromkeys(name for run in scored for name in run.scores or {})
+        means = {name: fmean(run.scores[name] for run in scored if run.scores and name in run.scores) for name in names}
+        return Score(fmean(overall), means, overall_std=stdev(overall) if len(overall) > 1 else None, said=said)
 
 
-def merged(aspects: Sequence[Rating], names: Sequence[str] = ASPECTS) -> Rating:
-    """One rating of an edit, under these names, from those of its aspects; none if an aspect has none."""
-    first = aspects[0]
-    if len(aspects) == 1:
-        return first
-    of = dict(zip(names, aspects, strict=True))
-    reason = "; ".join(f"{name}: {each.reason}" for name, each in of.items() if each.scores is None)
-    scores = None if reason else {name: value for name, each in of.items() for value in (each.scores or {}).values()}
-    reply, usage = "\n".join(each.reply for each in aspects), total([each.usage for each in aspects])
-    return Rating(first.key, scores, reply, reason or None, usage, first.asked)
+def questions(name: str, type_: str, aspects: Mapping[str, Dimension] = VIESCORE) -> Questions:
+    """What a rater asks about an edit of a type: a set of rubrics, VIEScore's aspects under these names, or a published
+    rater's. FileError: there is none."""
+    if name in SETS:
+        rubric = load(name, type_)
+        overall = CAPPED if tuple(rubric.dimensions) == DIMENSIONS else ""
+        return Questions(version=rubric.version, source=rubric.source, calls={type_: rubric}, overall=overall)
+    if name not in SCALES:
+        file = str(Path(name).absolute()) if name.endswith(".yaml") else f"judges/prompts/published/{name}.yaml"
+        said = prompts.read_file(file, type_)
+        about = {key: said.get(key) for key in ("version", "source")}
+        calls = {key: about | call for key, call in said.get("calls", {}).items()}
+        return read(file, Questions, said | {"calls": calls})
+    scale = SCALES[name]
+    asked = {own: pointwise(scale, aspect) for own, aspect in aspects.items()}
+    scores = {own: f"min({aspect}_1, {aspect}_2) * 10 / {scale}" for own, aspect in aspects.items()}
+    overall = f"sqrt({' * '.join(aspects)})" if len(aspects) > 1 else next(iter(aspects))
+    return Questions(version=1, source=name, calls=asked, scores=scores, overall=overall)
 
 
-def mean_rating(ratings: Sequence[Rating]) -> Rating:
-    """The rating over the passes of one edit: the mean of each score over the passes that have scores; without any, no
-    scores and each pass's reason. A single pass is given back as it is."""
-    if len(ratings) == 1:
-        return ratings[0]
-    key, replies, usage = ratings[0].key, "\n".join(r.reply for r in ratings), total([r.usage for r in ratings])
-    known = [rating.scores for rating in ratings if rating.scores is not None]
-    if not known:
-        return Rating(key, None, replies, reasons_of(ratings), usage)
-    return Rating(key, {name: fmean(each[name] for each in known) for name in known[0]}, replies, None, usage)
+def outline(name: str) -> Questions:
+    """What a rater asks, of whatever type: its calls, and the names of its scores. FileError: a published rater's words
+    are not there."""
+    return questions(name, next(iter(prompts.names(SETS[name])))) if name in SETS else questions(name, "")
 
 
-def scored(rating: Rating) -> Score | Unscored:
-    """A rating as VIEScore's score of one edit, 0..10: an aspect's own, or the root of the product of two."""
-    if rating.scores is None:
-        return Unscored(str(rating.reason), rating.reply)
-    values = tuple(rating.scores.values())
-    value = values[0] if len(values) == 1 else math.sqrt(values[0] * values[1])
-    return Score(value, rating.scores, said=rating.reply)
+def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float | None:
+    """What a formula comes to; None where it has no value, as 1 / 0 has none and a name without one. A function leaves
+    these out. strict: raises instead."""
+
+    def at(node: ast.AST) -> float | None:
+        match node:
+            case ast.Name(id=name):
+                return of[name] if strict else of.get(name)
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.BinOp(left=left, op=op, right=right):
+                a, b = at(left), at(right)
+                return None if a is None or b is None else OPERATORS[type(op)](a, b)
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                values = [value for value in map(at, args) if value is not None]
+                return FUNCTIONS[name](values) if values else None
+        raise TypeError(ast.unparse(node))
+
+    try:
+        return at(ast.parse(formula, mode="eval").body)
+    except (ArithmeticError, ValueError):
+        if strict:
+            raise
+        return None

@@ -13,8 +13,9 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import hub
 from editjudge.core.prompts import RECORDED
 from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, known, side_by_side
+from editjudge.judges import styles
 from editjudge.judges.protocol import Rule
-from editjudge.judges.rubrics import SCALES, SETS
+from editjudge.judges.rubrics import RATERS, SETS
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
 from editjudge.models.chat.settings import AnyModelSetting, LocalSetting
 
@@ -32,8 +33,8 @@ def _one_of(names: list[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-Prompt: TypeAlias = Annotated[Text, _one_of([*STYLES, *SCALES])]
-Rubrics: TypeAlias = Annotated[Text, _one_of([*SETS, *SCALES])]
+Prompt: TypeAlias = Annotated[Text, _one_of([*STYLES, *styles.PUBLISHED, *RATERS])]
+Rubrics: TypeAlias = Annotated[Text, _one_of([*SETS, *RATERS])]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -89,8 +90,8 @@ class ChatJudgeSetting(ComparingSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class RaterSetting:
-    """A rater. rubrics: a set of rubrics, or viescore_10 or viescore_25. runs: ratings of each edit; more than 1 need a
-    temperature."""
+    """A rater. rubrics: a set of rubrics, viescore_10, viescore_25, or a published rater's, by its name or file. runs:
+    ratings of each edit; more than 1 need a temperature."""
 
     model: AnyModelSetting
     rubrics: Rubrics

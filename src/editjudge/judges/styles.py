@@ -2,6 +2,7 @@
 
 What is asked about visual consistency depends on the task where judges/prompts/tasks has it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from functools import cached_property
@@ -15,17 +16,18 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.params import read_lined
-from editjudge.core.settings import FORBID, Positive, Text, read
+from editjudge.core.settings import FORBID, Flag, Positive, Text, read
 from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.judges.prompt import completion
-from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict
+from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict, ahead
 from editjudge.models.chat.forms import RawReply, p_a
-from editjudge.models.endpoint.replies import read_object
+from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, QUOTED, THINKING, read_object
 
 STYLES = prompts.names("judges/prompts/comparisons")
+PUBLISHED = prompts.names("judges/prompts/published_pairs")
 TRAINED, GENERAL = "pvc", "decision"
 TASKS = prompts.names("judges/prompts/tasks")
-PUBLISHED = {"style_reference": "sref"}  # of these, by GEditBench v2's names
+NAMED = {"style_reference": "sref"}  # of these, by GEditBench v2's names
 ANY = "any"
 TOKEN, CRITERIA = "{token}", "{criteria}"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
@@ -35,22 +37,40 @@ FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason"
 class Style(prompts.Prompt):
     """One way of asking for a comparison (a ChatForm). reply: the fields of the reply's object, in order.
 
+    sides: in the place of an object, what a reply says where a side wins, as regular expressions of which one must fit;
+    decimals: the scores of A and B are its first two decimals. structured: whether an endpoint is asked for JSON.
     criteria: what {criteria} stands for, of some tasks and of `any` other; those that are not given here are those of
     the dimension and of judges/prompts/tasks."""
 
     reply: tuple[Literal["winner", "reason"], ...]
     criteria: Mapping[Text, Text] = field(default_factory=dict)
+    sides: Mapping[Winner, Text] = field(default_factory=dict)
+    decimals: Flag = False
+    structured: Flag = True
 
     watched = tuple(map(completion, SIDES))
 
-    @cached_property
+    @property
     def schema(self) -> dict[str, Any]:
+        return self._object if self.structured else {}
+
+    @cached_property
+    def _object(self) -> dict[str, Any]:
         fields = {name: FIELDS[name] for name in self.reply}
         return {"type": "object", "properties": fields, "required": list(self.reply), "additionalProperties": False}
 
     def read(self, text: str) -> tuple[Winner | None, str | None]:
         """The winner in a reply, or None with the reason why there is none; the judge's own reason decides nothing."""
-        reply, reason = read_object(text, self.schema, "winner", "|".join(WINNERS))
+        body = text.rpartition(END_OF_THINKING)[2]
+        if self.sides or self.decimals:
+            if THINKING in body:
+                return None, CUT_THINKING
+            said = [winner for winner, words in self.sides.items() if re.search(words, body)]
+            numbers = [float(number) for number in re.findall(r"-?\d+\.\d+", body)][:2]
+            if self.decimals and len(numbers) == 2:
+                said = [ahead(numbers[0] - numbers[1])]
+            return (said[0], None) if len(said) == 1 else (None, f"the reply is not clear: {text[:QUOTED]!r}")
+        reply, reason = read_object(text, self._object, "winner", "|".join(WINNERS))
         return (None, reason) if reply is None else (reply["winner"], None)
 
     def answer(self, question: Question, reply: RawReply | str) -> Verdict:
@@ -71,32 +91,34 @@ def style(name: str, dimension: Dimension = CONSISTENCY, task: str = "") -> Styl
     """The prompt of this name, or in this file, for one dimension and task; FileError for another dimension.
 
     A prompt without {criteria}, or with criteria of its own, is about visual consistency, which is all that judges
-    learn here: about the other dimensions it gives way to the one for general models."""
+    learn here: about the other dimensions it gives way to the one for general models. A published one is as it is."""
     found = _load(name)
+    if isinstance(found.user, tuple):
+        return found
     if dimension != CONSISTENCY and (found.criteria or CRITERIA not in found.user):
         found = _load(GENERAL)
     criteria = _criteria(found, dimension)
-    return replace(found, user=found.user.replace(CRITERIA, criteria.get(task, criteria[ANY])), criteria={})
+    return replace(found, user=str(found.user).replace(CRITERIA, criteria.get(task, criteria[ANY])), criteria={})
 
 
 def own_task(question: Question) -> str:
     """The question's task, where this has criteria of its own."""
-    task = PUBLISHED.get(question.task, question.task)
+    task = NAMED.get(question.task, question.task)
     return task if task in TASKS else ""
 
 
 def record(name: str, folder: Path) -> None:
     """Writes a prompt, with the criteria of every task where it asks for any, beside the weights that learn it."""
     found = _load(name)
-    said = asdict(found) | {"reply": list(found.reply)}
+    said = {name: value for name, value in asdict(found).items() if name != "structured"} | {"reply": list(found.reply)}
     said["criteria"] = _criteria(found, CONSISTENCY) if CRITERIA in found.user else {}
     text = yaml.safe_dump({field: value for field, value in said.items() if value}, sort_keys=False, width=1000)
     (folder / prompts.RECORDED).write_text(text)
 
 
 def _load(name: str) -> Style:
-    own = Path(name).absolute() if name.endswith(".yaml") else f"judges/prompts/comparisons/{name}.yaml"
-    return Style.load(str(own))
+    folder = "judges/prompts/published_pairs" if name in PUBLISHED else "judges/prompts/comparisons"
+    return Style.load(str(Path(name).absolute()) if name.endswith(".yaml") else f"{folder}/{name}.yaml")
 
 
 def _criteria(prompt: Style, dimension: Dimension) -> dict[str, str]:

@@ -245,7 +245,7 @@ class ScorerLesson(lesson.Lesson):
         size, looks = processor.image_processor.size or {}, scoring.looks
         description = checkpoint.Description(
             **{name: getattr(setting, name) for name in ("dimensions", "token", "head", "head_sizes", "head_shared")},
-            questions=tuple(prompt.user for prompt in looks.prompts[0]),
+            questions=tuple(str(prompt.user) for prompt in looks.prompts[0]),
             reply=looks.replies[0],
             aggregation=setting.aggregation,
             calibration=tuple(round(each, 6) for each in aggregates),

@@ -7,9 +7,8 @@ from pydantic import Discriminator, Field, Tag
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong, known
+from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong
 from editjudge.engine.workers import LaunchSetting
-from editjudge.judges.styles import STYLES, TRAINED, style
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
 
@@ -86,13 +85,7 @@ class TrainJudgeSetting(TrainingSetting):
     asked."""
 
     lora_rank: Annotated[Positive, Field(le=4096)]
-    prompt: Text = TRAINED
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.prompt not in STYLES or style(self.prompt).reply != ("winner",):
-            learnt = [name for name in STYLES if style(name).reply == ("winner",)]
-            raise Wrong("prompt", f"is {self.prompt!r}, which no judge learns; {known(self.prompt, learnt)}")
+    prompt: Literal["pvc", "full"] = "pvc"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -102,7 +102,8 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
     ParamsError for one that is unknown or unfit."""
     suite = SUITES[setting.form]
     own = {rater: read(f"raters.{rater}", RaterSetting, fields).rubrics for rater, fields in given.items()}
-    fit = [rater for rater in given if suite.rubrics and (own[rater] in SCALES) == (suite.rubrics in SCALES)]
+    names = set(rubrics.outline(suite.rubrics).names) if suite.rubrics else {""}
+    fit = [rater for rater in given if names <= set(rubrics.outline(own[rater]).names)]
     for rater in setting.raters or ():
         if rater not in given:
             raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
@@ -156,7 +157,7 @@ def _asked(cases: Sequence[Row], edits: Edits) -> list[Edit | str]:
 @functools.cache
 def _rubric(name: str, type_: str) -> str:
     """The rubric's set, type and version."""
-    return name if name in SCALES else f"{name}/{type_}@{rubrics.load(name, type_).version}"
+    return name if name in SCALES else f"{name}/{type_}@{rubrics.questions(name, type_).version}"
 
 
 def _rating_row(case: Row, about: Row, rating: Rating) -> Row:

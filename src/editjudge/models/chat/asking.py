@@ -63,9 +63,12 @@ def sampling(setting: ChatModelSetting, form: ChatForm, number: int, tried: int 
     chosen: dict[str, Any] = {"temperature": temperature, "max_tokens": limit}
     if temperature > 0:
         chosen["seed"] = setting.seed + number + AGAIN * tried
+        chosen |= {"top_p": setting.top_p} if setting.top_p < 1 else {}
+        chosen |= {"top_k": setting.top_k} if setting.top_k else {}
     if isinstance(setting, HttpSetting):
-        wanted = {"name": "reply", "strict": True, "schema": form.schema}
-        chosen["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        if form.schema:
+            wanted = {"name": "reply", "strict": True, "schema": form.schema}
+            chosen["response_format"] = {"type": "json_schema", "json_schema": wanted}
         if setting.logprobs:
             chosen |= {"logprobs": True, "top_logprobs": setting.logprobs}
     if isinstance(setting, EndpointSetting) and setting.reasoning_effort != "default":

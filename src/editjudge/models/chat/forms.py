@@ -51,8 +51,8 @@ class ChatForm(Protocol):
     """How questions of one kind are put to a chat model, and how its replies are read.
 
     images: names of the question's images, in the order of the chat's `{"type": "image"}` placeholders.
-    messages: the chat for an instruction. max_new_tokens: limit of a reply. schema: JSON Schema of the reply's object.
-    watched: two replies whose probabilities are wanted where they first differ in a token; or none."""
+    messages: the chat for an instruction. max_new_tokens: limit of a reply. schema: JSON Schema of the reply's object;
+    empty: the reply is none. watched: two replies whose probabilities are wanted where they first differ in a token."""
 
     @property
     def images(self) -> tuple[str, ...]: ...

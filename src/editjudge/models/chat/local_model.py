@@ -126,9 +126,9 @@ class Chooser(LogitsProcessor):
         longest = max(chat.max_new_tokens for chat in chats)
         drawn = np.stack([chat.random().random(longest) if chat.temperature else np.zeros(longest) for chat in chats])
         self.drawn = torch.from_numpy(drawn).to(device)
-        self.temperature, self.top_p = (
-            torch.tensor(column, dtype=torch.float64, device=device)[:, None]
-            for column in ([chat.temperature for chat in chats], [chat.top_p for chat in chats])
+        columns = zip(*((chat.temperature, chat.top_p, chat.top_k or torch.inf) for chat in chats), strict=True)
+        self.temperature, self.top_p, self.top_k = (
+            torch.tensor(column, dtype=torch.float64, device=device)[:, None] for column in columns
         )
         self.watch = torch.tensor(watch, dtype=torch.long, device=device)
         self.kept: list[tuple[torch.Tensor, ...]] = []
@@ -147,7 +147,8 @@ class Chooser(LogitsProcessor):
         """A token a row, (N, 1), by the inverse of the distribution function over tokens from the likeliest down."""
         ids = logprobs.argsort(dim=1, descending=True, stable=True)
         scaled = logprobs.gather(1, ids).double() / self.temperature.clamp(min=1e-6)
-        probability = scaled.softmax(dim=1)
+        beyond = torch.arange(ids.shape[1], device=ids.device) >= self.top_k
+        probability = scaled.masked_fill(beyond, -torch.inf).softmax(dim=1)
         before = probability.cumsum(dim=1) - probability
         probability = probability.masked_fill(before >= self.top_p, 0.0)
         upto = probability.cumsum(dim=1)
@@ -186,7 +187,8 @@ class LocalModel:
     """Answers questions in the form `form`, in batches.
 
     temperature: above 0 replies are drawn, with random numbers that depend on the seed, the question's content and the
-    pass, not on the batch. max_new_tokens: of a reply, thinking included; 0: what the form needs."""
+    pass, not on the batch. top: top_p and top_k. max_new_tokens: of a reply, thinking included; 0: what the form
+    needs."""
 
     def __init__(
         self,
@@ -197,9 +199,10 @@ class LocalModel:
         temperature: float = 0.0,
         seed: int = 0,
         max_new_tokens: int = 0,
+        top: tuple[float, int] = (1.0, 0),
     ) -> None:
         self.chat_model, self.batch_size, self.form = ChatModel(model, processor), batch_size, form
-        self.temperature, self.seed, self.max_new_tokens = temperature, seed, max_new_tokens
+        self.temperature, self.seed, self.max_new_tokens, self.top = temperature, seed, max_new_tokens, top
         replies = [processor.tokenizer(reply)["input_ids"] for reply in form.watched]
         self.watched: tuple[int, ...] = next((each for each in zip(*replies, strict=False) if len(set(each)) > 1), ())
 
@@ -231,7 +234,7 @@ class LocalModel:
                 continue
             text, seed = self.chat_model.render(self.form.messages(question.instruction)), self.seed + number
             limit = self.max_new_tokens or self.form.max_new_tokens
-            chats.append(Chat(text, tuple(shown), limit, self.temperature, seed=seed))
+            chats.append(Chat(text, tuple(shown), limit, self.temperature, self.top[0], seed, self.top[1]))
         asked = [chat for chat in chats if isinstance(chat, Chat)]
         replies = iter(self.chat_model.reply(asked, pixels, self.watched))
         return [chat if isinstance(chat, str) else self._said(next(replies)) for chat in chats]
@@ -258,8 +261,8 @@ def local_model(setting: TransformersSetting, form: ChatForm, temperature: float
     if setting.workers != 1:
         torch.set_num_threads(1)
     loaded = _loaded(setting, device)
-    limit = setting.max_new_tokens
-    return LocalModel(loaded.model, loaded.processor, form, setting.batch_size, temperature, seed, limit)
+    limit, top = setting.max_new_tokens, (setting.top_p, setting.top_k)
+    return LocalModel(loaded.model, loaded.processor, form, setting.batch_size, temperature, seed, limit, top)
 
 
 @lru_cache(maxsize=1)

@@ -51,14 +51,17 @@ BatchSize: TypeAlias = Annotated[Positive, Field(le=10_000)]
 class ChatModelSetting:
     """What all chat models share: how they sample, how often they are asked, and for how much.
 
-    temperature: above 0 replies are sampled. passes: replies to each question, of which the majority decides; more than
-    one need a temperature. reply_tries: replies to a question until one can be read; the second and later ones are
-    sampled. seed: of the first pass; the next ones count on. min_pixels, max_pixels: images are resized to between
-    these; 0: the checkpoint's, or no limit for what is sent over HTTP. max_new_tokens: that a reply may take, thinking
-    included; 0: what the prompt needs."""
+    temperature: above 0 replies are sampled, of the top_k likeliest tokens (0: of all) from those that have top_p of
+    the probability. passes: replies to each question, of which the majority decides; more than one need a temperature.
+    reply_tries: replies to a question until one can be read; the second and later ones are sampled. seed: of the first
+    pass; the next ones count on. min_pixels, max_pixels: images are resized to between these; 0: the checkpoint's, or
+    no limit for what is sent over HTTP. max_new_tokens: that a reply may take, thinking included; 0: what the prompt
+    needs."""
 
     model: Text
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
+    top_p: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    top_k: Count = 0
     passes: Annotated[Positive, Field(le=1000)] = 1
     reply_tries: Tries = 1
     seed: Count = 0

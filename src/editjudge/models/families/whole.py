@@ -12,9 +12,9 @@ import numpy as np
 class Chat:
     """A chat to reply to: its text as the chat template renders it, with an image token for each image (encoded bytes).
 
-    temperature: 0 takes the likeliest token each time; above 0 tokens are drawn, from the smallest set of tokens that
-    has `top_p` of the probability, with random numbers that depend on `seed` (at least 0) and the chat, not on the
-    batch."""
+    temperature: 0 takes the likeliest token each time; above 0 tokens are drawn, of the `top_k` likeliest (0: of all)
+    from the smallest set that has `top_p` of their probability, with random numbers that depend on `seed` (at least 0)
+    and the chat, not on the batch."""
 
     text: str
     images: tuple[bytes, ...]
@@ -22,6 +22,7 @@ class Chat:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    top_k: int = 0
 
     def random(self) -> np.random.Generator:
         """The chat's own random numbers: with one seed, other chats draw others."""

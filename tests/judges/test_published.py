@@ -1,0 +1,281 @@
+"""Published judges and raters: their words stand where theirs do, and replies are read and combined as theirs are.
+
+The files of words are stand-ins in the layout of the authors' files: the words themselves are not ours to have here."""
+
+import json
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import tiny_families
+import yaml
+
+from editjudge.core import prompts
+from editjudge.core.errors import FileError, UserError
+from editjudge.core.settings import read
+from editjudge.judges import rubrics, styles
+from editjudge.judges.asking import ChatJudge
+from editjudge.judges.opening import open_judge
+from editjudge.judges.protocol import Edit, Question, Rating, Score, Unscored
+from editjudge.judges.settings import JudgeSetting, RaterSetting
+from editjudge.models.chat import models
+from editjudge.models.chat.local_model import ChatModel
+
+READY = Path(__file__).parents[2] / "configs/judges.yaml"
+WORDS = {
+    "editscore/vie_prompts.py": "import nothing\n_context_no_delimit_reasoning_first = 'In JSON.\\n'\n"
+    "_prompts_0shot_two_image_edit_rule = 'Two images.\\n'\n_prompts_0shot_rule_PQ = 'Alone, 0 to 10.\\n'\n"
+    "_prompts_0shot_tie_rule_SC = '0 to 10: <instruction>\\n'\n",
+    "imgedit/prompts.json": json.dumps({"style": "Rate: <edit_prompt>.\n", "add": "Added: <edit_prompt>"}),
+    "rationalrewards/train_flux_kontext_rationalrewards.py": "SYSTEM_PROMPT = ('You ' 'judge.')\n"
+    "TASK_RELATED_TEMPLATE = '''{request}\n1. Source Image <image>\n2. Edited Image <image>\nGo.'''\n"
+    "COMMON_TASK_GUIDELINE = 'How.'\n",
+    "firm/prompt_template.py": "SCORE_CONSISTENCY = 'Kept? {prompt} {{\"score\": [1/2]}}'\n"
+    "SCORE_EXECUTION = 'Done? {prompt}'",
+    "unifiedreward/edit_paiwise_score.py": "from nowhere import it\nproblem = f'Scores.\\n{instruction}\\n'\n",
+    "unifiedreward/edit_pairwise_rank.py": "problem = f'Rank. {instruction}'\n",
+    "geditbench_v2/visual_consistency_pairwise_v1.yaml": "system_prompt: Integrity.\nuser_prompt:\n- text: |\n    "
+    "Kept? {{ instruction }}\n    Original:\n- image: 0\n- text: |\n    A:\n- image: 0\n- text: |\n    B:\n",
+}
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prompts, "sha256", lambda _: mock.ANY)
+    for name, text in WORDS.items():
+        file = tmp_path / "models/prompts" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+Scripted = Callable[[str, dict[str, Any], Callable[[Any], str]], ChatJudge]
+
+
+@pytest.fixture
+def scripted(words: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """scripted(where, entry, said): a judge or rater on a tiny checkpoint in this process, which runs for four tokens;
+    said(chat) is then what it said."""
+    here = ThreadPoolExecutor(1, initializer=models._begin, initargs=["cpu"])
+    monkeypatch.setattr(models, "on_devices", lambda *_: nullcontext(here))
+    run = ChatModel.reply
+
+    def opened(where: str, entry: dict[str, Any], said: Callable[[Any], str]) -> ChatJudge:
+        def reply(self: ChatModel, chats: Any, *more: Any) -> Any:
+            replies = run(self, [replace(chat, max_new_tokens=4) for chat in chats], *more)
+            return [replace(each, text=said(chat)) for chat, each in zip(chats, replies, strict=True)]
+
+        monkeypatch.setattr(ChatModel, "reply", reply)
+        family = entry.pop("family", "qwen3_vl")
+        folder = tmp_path / family
+        model = str(folder if folder.is_dir() else tiny_families.save(family, folder))
+        judge = open_judge(where, {"backend": "transformers", "model": model, **entry}, tmp_path / f"{where}.sqlite")
+        assert isinstance(judge, ChatJudge)
+        return judge
+
+    return opened
+
+
+def shown(form: prompts.Prompt) -> list[list[str]]:
+    """The parts of each turn."""
+    chat = form.messages("Red")
+    return [[part.get("text", f"[{part['type']}]") for part in turn["content"]] for turn in chat]
+
+
+IMAGE = "[image]"
+SC, PQ = "In JSON.\n\nTwo images.\n\n0 to 25: Red\n", "In JSON.\n\nAlone, 0 to 25.\n"
+ASKED = {
+    "editscore": {"semantics": [[IMAGE, IMAGE, SC]], "quality": [[IMAGE, PQ]]},
+    "editscore_qwen25": {
+        "semantics": [["<img1>: ", IMAGE, "<img2>: ", IMAGE, SC]],
+        "quality": [["<img1>: ", IMAGE, PQ]],
+    },
+    "imgedit_judge": {"rubric": [["Rate: Red.\n", IMAGE, IMAGE]]},
+    "rationalrewards": {
+        "judgement": [["You judge."], ["Red\n1. Source Image ", IMAGE, "\n2. Edited Image ", IMAGE, "\nGo.\n\nHow."]]
+    },
+    "firm_edit": {
+        "consistency": [[IMAGE, IMAGE, 'Kept? Red {"score": [1/2]}']],
+        "execution": [[IMAGE, IMAGE, "Done? Red"]],
+    },
+}
+PAIRS = {
+    "pvc_judge": [["Integrity."], ["Kept? Red\nOriginal:", IMAGE, "\n", "A:", IMAGE, "\n", "B:", IMAGE]],
+    "unifiedreward_edit_scores": [[IMAGE, IMAGE, IMAGE, "Scores.\nRed\n"]],
+    "unifiedreward_edit_rank": [[IMAGE, IMAGE, IMAGE, "Rank. Red"]],
+}
+
+
+def test_each_is_asked_in_its_authors_words_laid_out_as_theirs(words: None) -> None:
+    assert sorted(ASKED) == rubrics.PUBLISHED
+    for name, calls in ASKED.items():
+        asked = rubrics.questions(name, "style")
+        assert {call: shown(form) for call, form in asked.calls.items()} == calls
+        assert [form.schema for form in asked.calls.values()] == [{}] * len(calls), "no JSON is forced"
+    assert {name: shown(styles.style(name)) for name in styles.PUBLISHED} == PAIRS
+    assert {form.images for form in map(styles.style, PAIRS)} == {("source", "a", "b")}
+    with pytest.raises(FileError, match=r"prompts\.json has no text stile \(KeyError\)"):
+        rubrics.questions("imgedit_judge", "stile")
+
+
+def test_words_that_are_missing_or_others_are_said_to_be_the_authors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("models/prompts/editscore/vie_prompts.py")
+    given = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    for text in (None, "_context = 'Ours.'"):
+        if text:
+            file.parent.mkdir(parents=True)
+            file.write_text(text)
+        with pytest.raises(
+            UserError, match=rf"not ours to give: curl --create-dirs -o {file} https://raw\.\S+/VectorSp"
+        ):
+            open_judge("raters.r", given | {"rubrics": "editscore"})
+    with pytest.raises(FileError, match="visual_consistency_pairwise_v1"):
+        open_judge("judges.j", given | {"prompt": "pvc_judge", "rule": "agreement"})
+
+
+READY_ENTRIES = yaml.safe_load(READY.read_text())
+
+
+def test_every_ready_entry_is_a_setting(words: None) -> None:
+    """And its questions are there."""
+    for section, kind in (("judges", JudgeSetting), ("raters", RaterSetting)):
+        for name, given in READY_ENTRIES[section].items():
+            setting = read(f"{section}.{name}", kind, given)
+            asked = setting.rubrics if section == "raters" else setting.prompt
+            assert asked in (*rubrics.PUBLISHED, *styles.PUBLISHED)
+    used = {given.get("rubrics", given.get("prompt")) for each in READY_ENTRIES.values() for given in each.values()}
+    assert used == {*rubrics.PUBLISHED, *styles.PUBLISHED}
+
+
+def said_scores(*scores: Any) -> str:
+    return json.dumps({"reasoning": "So it is.", "score": scores[0] if len(scores) == 1 else list(scores)})
+
+
+def edits(png: Callable[..., bytes], *tasks: str) -> list[Edit]:
+    return [Edit("Red", png(0), png(1), task=task, key=str(n)) for n, task in enumerate(tasks)]
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_editscore_by_hand(scripted: Scripted, png: Callable[..., bytes], family: str) -> None:
+    """SC and PQ are the smaller score over 2.5; O = sqrt(SC PQ); passes are averaged by O. The third is unread."""
+    said = {42: ((20, 15), (25, 10)), 43: ((25, 25), (22.5, 25)), 44: ((24, 24), (26, 24))}
+    sampling = set()
+
+    def answer(chat: Any) -> str:
+        sampling.add((chat.temperature, chat.top_p, chat.top_k, chat.max_new_tokens))
+        return said_scores(*said[chat.seed]["Alone" in chat.text])
+
+    here = ("backend", "model", "adapter", "dtype")  # of the entry, other ones
+    ready = READY_ENTRIES["raters"]["editscore_qwen3_vl_8b"].items()
+    given = {name: value for name, value in ready if name not in here} | {"runs": 3, "family": family}
+    with scripted("raters.r", given, answer) as rater:
+        [score] = rater.score(edits(png, "any"))
+        [runs] = rater.rate(edits(png, "any"))  # type: ignore[attr-defined]
+    assert sampling == {(0.7, 0.9, 20, 512)}
+    assert isinstance(score, Score)
+    assert score.overall == pytest.approx((24**0.5 + 90**0.5) / 2)
+    assert score.dimensions["instruction_following"] == pytest.approx(9)
+    assert score.dimensions["visual_consistency"] == pytest.approx(8)
+    assert (score.dimensions["semantics"], score.dimensions["quality"]) == pytest.approx((8, 6.5))
+    assert [run.scores and run.scores["quality"] for run in runs] == [4, 9, None]
+    assert (
+        runs[2].reason == "quality: the reply does not fit its schema: 26 is not valid under any of the given schemas"
+    )
+
+
+FOUR = (
+    "# Judgement\n1. Text Faithfulness:\n## Justification: as 4.0\n## Score: {}\n2. Image Faithfulness:\n## Score: {}\n"
+)
+FOUR += (
+    "**3. Physical and Visual Quality:**\n## Score: **{}**\n4. Text Rendering:\n## Score: {}\n# Summary: ## Score: 1"
+)
+LINES = "Brief reasoning: ok\nStyle Fidelity: 4\nContent Preservation: 5\nRendering Quality: 3"
+BY_HAND = [
+    ("firm_edit", {"Kept": said_scores(4), "Done": said_scores("[3]")}, None),
+    ("firm_edit", {"Kept": said_scores(4), "Done": '{"reasoning": "y", "score": [3]}'}, 0.5 * (0.6 + 0.4 * 0.75)),
+    ("firm_edit", {"Kept": said_scores("5"), "Done": said_scores(5)}, 1.0),
+    ("firm_edit", {"Kept": said_scores(6), "Done": said_scores(5)}, None),
+    ("rationalrewards", {"": FOUR.format(4, 3, 2, 1)}, (2.5 - 1) / 3),
+    ("rationalrewards", {"": FOUR.format(4.0, 3.5, 2.5, "N/A")}, (10 / 3 - 1) / 3),
+    ("rationalrewards", {"": FOUR.format("N/A", "N/A", "N/A", "N/A")}, None),
+    ("rationalrewards", {"": FOUR.format(4, 3, 2, 5)}, None),
+    ("rationalrewards", {"": FOUR.format(4, 3, 2, "good")}, None),
+    ("imgedit_judge", {"": LINES}, 4.0),
+    ("imgedit_judge", {"": LINES.replace("4", "0")}, None),
+]
+
+
+@pytest.mark.parametrize(("name", "said", "overall"), BY_HAND)
+def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(
+    name: str, said: dict[str, str], overall: float | None, scripted: Scripted, png: Callable[..., bytes]
+) -> None:
+    answer = lambda chat: next(text for mark, text in said.items() if mark in chat.text)  # noqa: E731
+    with scripted("raters.r", {"rubrics": name}, answer) as rater:
+        [score, *_] = rater.score(edits(png, "style_transfer"))
+        unknown = rater.score(edits(png, "nothing_known"))[0] if name == "imgedit_judge" else None
+    if overall is None:
+        assert isinstance(score, Unscored)
+        assert score.reason
+    else:
+        assert isinstance(score, Score)
+        assert score.overall == pytest.approx(overall)
+    if unknown is not None:
+        assert unknown == Unscored("no rubric of nothing_known")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "winner"),
+    [
+        ("pvc_judge", '```json\n{\n    "winner": "Image B"\n}\n```', "Image B"),
+        ("unifiedreward_edit_scores", "Image 1: 2.31\nImage 2: -0.58", "Image A"),
+        ("unifiedreward_edit_scores", "Image 1: -1.20, Image 2: -0.40", "Image B"),
+        ("unifiedreward_edit_scores", "1.5 and 1.5", "Tie"),
+        ("unifiedreward_edit_scores", "Image 1: 2.31", None),
+        ("unifiedreward_edit_rank", "Edited image 1 is better.", "Image A"),
+        ("unifiedreward_edit_rank", "<think>Image 1 is better?</think>Edited Image 2 is better.", "Image B"),
+        ("unifiedreward_edit_rank", "<think>So Image 1 is better", None),
+        ("unifiedreward_edit_rank", "Image 1 is better here, and image 2 is better there.", None),
+    ],
+)
+def test_pairs(name: str, said: str, winner: str | None, scripted: Scripted, png: Callable[..., bytes]) -> None:
+    with scripted("judges.j", {"prompt": name, "rule": "agreement"}, lambda chat: said) as judge:
+        [answer] = judge.compare([Question("k", "Red", png(0), png(1), png(2), task="sref")])
+    assert answer.forward.winner == winner
+    assert answer.forward.reason is None or re.search("not clear|before its thinking", answer.forward.reason)
+
+
+def test_a_judge_by_a_rater_counts_the_score_of_the_dimension(scripted: Scripted, png: Callable[..., bytes]) -> None:
+    said = iter([said_scores(20, 5), said_scores(10, 25), *[said_scores(20, 20)] * 9])
+    with scripted("judges.j", {"prompt": "editscore", "rule": "agreement"}, lambda chat: next(said)) as judge:
+        question = Question("k", "Red", png(0), png(1), png(2))
+        winners = [judge.compare([question], about)[0].combined.winner for about in ("visual_consistency", "overall")]
+        assert judge.compare([question], "instruction_following")[0].scores == (8.0, 4.0)
+    assert winners == ["Image B", "Image B"]
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    """Of the same form, with words in it; formulas are checked when it is read."""
+    call = {
+        "user": ["{source}", "{edited}", "Rate {instruction}"],
+        "dimensions": {"a": {"name": "A"}, "b": {"name": "B"}},
+    }
+    own = {"version": 1, "source": "mine", "calls": {"one": call}, "overall": "max(a, 2 * b) - 1"}
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump(own))
+    asked = rubrics.questions(str(file), "")
+    score = asked.score([Rating("k", {"a": 3.0, "b": 1.0}, "A: 3\nB: 1", None)])
+    assert isinstance(score, Score)
+    assert (score.overall, asked.names) == (2.0, ("a", "b"))
+    for wrong in ("a + c", "a ** 2", "open(a)", "__import__('os')", "a.b", "a +", "'a'"):
+        file.write_text(yaml.safe_dump(own | {"overall": wrong}))
+        with pytest.raises(UserError, match=r"own\.yaml\.overall is no formula of a, b"):
+            rubrics.questions(str(file), "")
