@@ -175,11 +175,11 @@ def load_judge(
     named = any(wanted in (values.get(section) or {}) for section in opening.SECTIONS)
     if named or not (Path(wanted).is_dir() or hub.is_id(wanted)):
         return LoadedJudge(values, wanted)
-    section, entry = _entry_of(wanted, prompt)
+    section, entry = entry_of(wanted, prompt)
     return LoadedJudge(values | {section: {"model": entry}}, "model")
 
 
-def _entry_of(model: str, prompt: str | None) -> tuple[str, Mapping[str, Any]]:
+def entry_of(model: str, prompt: str | None = None) -> tuple[str, Mapping[str, Any]]:
     """The section and the entry of a model that has none: its folder (of a scorer, a LoRA adapter or a chat model), or
     its hub id. FileError: an adapter that names no base."""
     folder = Path(model)

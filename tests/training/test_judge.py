@@ -222,7 +222,7 @@ def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
     shutil.copytree(base_dir, base)
     both = json.loads((base / "processor_config.json").read_text())
     (base / "preprocessor_config.json").write_text(json.dumps(both["image_processor"] | {"max_pixels": 9}))
-    taught = lessons.judge(max_steps=1, held_out_share=0.0, min_pixels=1024, max_pixels=3 * 1024, prompt="full")
+    taught = lessons.judge(max_steps=2, held_out_share=0.0, min_pixels=1024, max_pixels=3 * 1024, prompt="full")
     made, judge = tmp_path / "adapter", tmp_path / "judge"
     trainer.train(taught, pairs, base, pictures.__getitem__, made, tmp_path / "none")
     processor = {"chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cyclopts import App, Parameter
 from tqdm import tqdm
 
-from editjudge.core import params, records
+from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.keys import FILE_NAME, plain
@@ -252,6 +252,25 @@ def read_lines(path: Path) -> list[GalleryLine]:
     if not path.is_file():
         raise GalleryError(f"{path} not found: no such file")
     return gallery_lines.parse(path.read_bytes(), str(path))
+
+
+def import_scorer(
+    *, checkpoint: str, base: str, code: Path, config: str, out: Path, overwrite: Overwrite = False
+) -> None:
+    """Make a scorer of EditReward's published checkpoint: a folder for `scorers`, and for `editjudge score --judge`.
+
+    Args:
+        checkpoint: The folder or hub id of its model.pth or model.safetensors.
+        base: The folder or hub id of the model that it was trained from.
+        code: A clone of its code, for its rubrics and settings.
+        config: The name of its settings there, such as EditReward-MiMo-VL-7B-SFT-2508.
+        out: The new folder."""
+    check_free(out, overwrite)
+    from editjudge.judges.scorers.editreward import import_editreward  # it loads torch
+
+    own = hub.find("--checkpoint", checkpoint, (*hub.CHECKPOINT, "model.pth"), "TIGER-Lab/" + config)
+    import_editreward(own, hub.checkpoint("--base", base), code, config, out)
+    print(f"{out}: a scorer of {config}")
 
 
 def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:

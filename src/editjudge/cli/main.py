@@ -25,7 +25,7 @@ COMMANDS = {
         "drift": ("ranking:drift", "Compare two files of ratings: has the judge changed?"),
     },
     "Settings": {
-        "check": ("settings:check", "List all that is wrong with settings, recipes and files."),
+        "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
         "plan": ("settings:plan_needs", "Say what params.yaml needs: downloads, keys, memory, hours, money."),
         "profile": ("settings:profile", "Put a profile, such as paper, into params.yaml."),
         "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
@@ -34,6 +34,7 @@ COMMANDS = {
     },
     "Files": {
         "export": ("exchange:export_app", "Write results of the graph for the hub or another program."),
+        "import": ("exchange:import_scorer", "Make a scorer of EditReward's published checkpoint."),
         "gallery": ("exchange:gallery_app", "Exchange edits as image files with metadata."),
         "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
         "publish": ("publish:publish", "Publish the committed state of the graph."),

@@ -8,13 +8,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from editjudge import api
 from editjudge.cli.printing import table
-from editjudge.core import params
+from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
 from editjudge.labels import thresholds as moving
@@ -27,11 +28,23 @@ OVER = "over"
 SHOWN = ("task", "area", "measure", "threshold", "z", "pairs", "share_pairs", "known", "share_right")
 
 
-def check() -> None:
+def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "float32") -> None:
     """List all that is wrong with params.yaml, every recipe and the files they name, before DVC deletes any output.
 
     Looks also at environment variables with keys, at dvc.lock, which must not have lost stages that git's HEAD has, and
-    at the lists of dvc.yaml. Loads nothing: whether a model fits, its stage says. Status 1 if something is wrong."""
+    at the lists of dvc.yaml. Loads nothing: whether a model fits, its stage says. Status 1 if something is wrong.
+
+    Args:
+        model: Instead, load this scorer, LoRA adapter or chat model, a folder or a hub id, and say whether its weights
+            are dead: zero, constant, or blind to the images.
+        dtype: In which it is loaded."""
+    if model is not None:
+        from editjudge.judges.blind import check_sight  # it loads torch
+
+        _, entry = api.entry_of(model)
+        check_sight(hub.checkpoint("--model", entry["model"]), entry.get("adapter"), dtype)
+        print(f"{model}: it loads, and its answers depend on the images")
+        return
     found = mistakes()
     print("\n".join(found) if found else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if found else 0)

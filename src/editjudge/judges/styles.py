@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -130,12 +131,13 @@ def _criteria(prompt: Style, dimension: Dimension) -> dict[str, str]:
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerPrompt:
     """A file of judges/prompts/scorers. questions: turns, as `Prompt.user`; with {criteria}, each dimension has its
-    own. replies: what is answered, {token} once in each. Which ones a record is trained with, its key decides."""
+    own. replies: what is answered, {token} once in each, or in the question. Which ones a record is trained with, its
+    key decides."""
 
     version: Positive
     source: Text
     questions: Annotated[tuple[Text, ...], Field(min_length=1)]
-    replies: Annotated[tuple[Text, ...], Field(min_length=1)]
+    replies: Annotated[tuple[str, ...], Field(min_length=1)]
 
     @property
     def of_each(self) -> bool:
@@ -151,10 +153,10 @@ class ScorerPrompt:
         return prompt
 
     def check(self, file: str, token: str = TOKEN) -> None:
-        """FileError: a reply without the token, images in another order, or criteria in some questions only."""
-        for reply in self.replies:
-            if reply.count(token) != 1:
-                raise FileError(f"{file}: replies: {reply!r} must have {token} once")
+        """FileError: no token in question or reply, images in another order, or criteria in some questions only."""
+        for question, reply in product(self.questions, self.replies):
+            if (question + reply).count(token) != 1:
+                raise FileError(f"{file}: replies: {reply!r} must have {token} once, or its question")
         for question in self.questions:
             if prompts.Prompt(version=1, source="-", user=question).images != ("source", "edited"):
                 raise FileError(

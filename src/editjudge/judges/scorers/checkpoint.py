@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
@@ -27,23 +28,25 @@ from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import model as scoring
 from editjudge.judges.scorers.model import Head, Looks, ScoringModel, aggregate, embeddings
 from editjudge.judges.styles import ScorerPrompt
-from editjudge.models.chat.checkpoint import Precision, decode, load_processor
+from editjudge.models.chat.checkpoint import Precision, decode, load_processor, side_unit
 from editjudge.vision.loading import NoMemory, within_memory
 
 HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", Path(__file__).with_name("card.md")
+PROBES = 64  # random states that a head must tell apart
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Description:
     """scorer.json. questions: the turn of each look at an edit, one for all dimensions or one for each; reply: what the
-    model answers, the token in it. calibration: scores of training edits, ascending. min_pixels, max_pixels: bounds of
-    the images, which the processor beside it has too."""
+    model answers. The token stands in either. calibration: scores of training edits, ascending. min_pixels, max_pixels:
+    bounds of the images, which the processor beside it has too, or which they are resized to before it sees them
+    (resize: bicubic, by PIL). positions: of the family's own kind, where an image is a grid, or those of a text."""
 
     version: Literal[1] = 1
     dimensions: Texts
     questions: Texts
-    reply: Text
+    reply: str
     token: Text
     head: Literal["gaussian", "score"]
     head_sizes: tuple[Positive, ...]
@@ -52,6 +55,8 @@ class Description:
     calibration: tuple[Real, ...]
     min_pixels: Count
     max_pixels: Count
+    resize: Literal["processor", "bicubic"] = "processor"
+    positions: Literal["family", "text"] = "family"
 
     @property
     def looks(self) -> Looks:
@@ -80,7 +85,7 @@ def read_description(folder: Path) -> Description:
 
 
 def read_head(folder: Path, description: Description, hidden: int) -> Head:
-    """FileError: head.safetensors is missing, broken, not what scorer.json says, or not finite."""
+    """FileError: head.safetensors is missing, broken, not what scorer.json says, not finite, or constant."""
     own = description
     head = Head(own.head, len(own.dimensions), hidden, own.head_sizes, 0.0, own.head_shared)
     try:
@@ -88,7 +93,13 @@ def read_head(folder: Path, description: Description, hidden: int) -> Head:
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise FileError(f"{folder / HEAD} cannot be loaded: {' '.join(str(error).split()):.300}") from error
     check_finite(folder / HEAD, head.named_parameters())
-    return head.eval()
+    states = torch.randn(PROBES, head.dimensions, hidden, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        means = head.eval()(states * torch.logspace(-1, 2, PROBES)[:, None, None])[0]
+    for name, column in zip(own.dimensions, means.T, strict=True):
+        if (column == column[0]).all():
+            raise FileError(f"{folder / HEAD} is dead: its score of {name} is the same whatever the model has seen")
+    return head
 
 
 class CheckpointScorer:
@@ -128,22 +139,23 @@ class CheckpointScorer:
     def _batch(self, edits: Sequence[Edit], start: int) -> list[Score | Unscored]:
         """The answers to as many as go through the model together, from `start` on."""
         batch = edits[start : start + self.batch_size]
-        decoded = [_decoded(edit) for edit in batch]
+        decoded = [self._decoded(edit) for edit in batch]
         usable = [(edit, shown) for edit, shown in zip(batch, decoded, strict=True) if isinstance(shown, tuple)]
         scores = iter(self._scores(usable) if usable else [])
         return [next(scores) if isinstance(shown, tuple) else Unscored(shown) for shown in decoded]
 
     @torch.inference_mode()
     def _scores(self, edits: Sequence[tuple[Edit, tuple[np.ndarray, np.ndarray]]]) -> list[Score | Unscored]:
-        description = self.description
-        reply = description.reply.partition(description.token)[0] + description.token  # what follows says nothing to it
-        prompts = description.looks.prompts[0]
-        texts = [scoring.text_of(self.processor, p, edit.instruction, reply) for edit, _ in edits for p in prompts]
+        own, prompts = self.description, self.description.looks.prompts[0]
+        chats = [scoring.text_of(self.processor, p, edit.instruction, own.reply) for edit, _ in edits for p in prompts]
+        texts = [chat.rpartition(own.token)[0] + own.token for chat in chats]  # what follows says nothing to it
         given = scoring.batch(self.processor, texts, [shown for _, shown in edits for _ in prompts])
+        if own.positions == "text":
+            given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
         output = self.model(**{name: value.to(self.model.device) for name, value in given.items()})
         assert output.means is not None
         stds = None if output.log_stds is None else output.log_stds.exp()
-        overall, overall_std = aggregate(output.means, stds, description.aggregation)
+        overall, overall_std = aggregate(output.means, stds, own.aggregation)
         found: list[Score | Unscored] = []
         for n in range(len(edits)):
             known = [part[n] for part in (overall, output.means, stds) if part is not None]
@@ -153,19 +165,27 @@ class CheckpointScorer:
             whole, each = overall[n].item(), [part.tolist() for part in known[1:]]
             of, *std = (dict(zip(self.dimensions, values, strict=True)) for values in each)
             spread = None if overall_std is None else overall_std[n].item()
-            found.append(Score(whole, of, std[0] if std else {}, spread, description.calibrated(whole)))
+            found.append(Score(whole, of, std[0] if std else {}, spread, own.calibrated(whole)))
         return found
 
+    def _decoded(self, edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
+        """Source and edit, (H, W, 3) uint8; or which of them cannot be used, and why."""
+        found = []
+        for name, image in (("source", edit.source), ("edited", edit.edited)):
+            try:
+                found.append(self._resized(decode(bytes(image))))
+            except images.ImageError as error:
+                return f"{name}: {error}"
+        return found[0], found[1]
 
-def _decoded(edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
-    """Source and edit, (H, W, 3) uint8; or which of them cannot be used, and why."""
-    found = []
-    for name, image in (("source", edit.source), ("edited", edit.edited)):
-        try:
-            found.append(decode(bytes(image)))
-        except images.ImageError as error:
-            return f"{name}: {error}"
-    return found[0], found[1]
+    def _resized(self, image: np.ndarray) -> np.ndarray:
+        """The image as the processor is to be shown it."""
+        own = self.description
+        if own.resize == "processor":
+            return image
+        height, width = image.shape[:2]
+        size = images.shown_size(width, height, own.min_pixels, own.max_pixels, side_unit(self.processor))
+        return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
 
 
 def save(folder: Path, model: ScoringModel, description: Description) -> None:
@@ -174,4 +194,8 @@ def save(folder: Path, model: ScoringModel, description: Description) -> None:
     model.save_pretrained(folder, state_dict=tensors)
     head = {name: weight.detach().cpu().float().contiguous() for name, weight in model.head.state_dict().items()}
     save_file(head, folder / HEAD)
+    write_description(folder, description)
+
+
+def write_description(folder: Path, description: Description) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(asdict(description), indent=2, sort_keys=True) + "\n")

@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from editjudge.core.errors import FileError
 
-PROCESSOR, IMAGES = "processor_config.json", "preprocessor_config.json"
+PROCESSOR, IMAGES, WEIGHTS = "processor_config.json", "preprocessor_config.json", "adapter_model.safetensors"
 SIZES = ("size", "max_patches", "max_soft_tokens")  # settings of image processors by which they choose sizes
 OLDER = ("min_pixels", "max_pixels")  # which are taken before `size` where a file has both
 SOFT_TOKENS = (70, 140, 280, 560, 1120)  # of an image, that Gemma 4 knows
@@ -46,7 +49,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The settings of the adapter in a folder. FileError: none are there, or one has a wrong type or value."""
+    """The settings of the adapter in a folder. FileError: none are there, one has a wrong type or value, or the weights
+    beside them are dead."""
     from jsonschema import Draft202012Validator
 
     path = folder / "adapter_config.json"
@@ -55,7 +59,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(path)
     if error := next(Draft202012Validator(SCHEMA).iter_errors(config), None):
         raise FileError(f"{path}: {error.json_path.removeprefix('$.')}: {error.message:.200}")
+    check_alive(folder / WEIGHTS)
     return config
+
+
+def check_alive(file: Path) -> None:
+    """FileError: an adapter that changes nothing, for all of its lora_B are zero, as training finds them. What is no
+    file of weights its readers refuse."""
+    with suppress(OSError, SafetensorError), safe_open(file, "pt") as weights:
+        factors = [name for name in weights.keys() if ".lora_B." in name]  # noqa: SIM118
+        if factors and not any(weights.get_tensor(name).any() for name in factors):
+            raise FileError(f"{file} is dead: all of its lora_B are zero, so the model is its base and nothing more")
 
 
 def image_settings(folder: Path) -> dict[str, Any]:

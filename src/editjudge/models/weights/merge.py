@@ -36,6 +36,7 @@ from editjudge.models.weights.adapter import (
     IMAGES,
     OLDER,
     PROCESSOR,
+    WEIGHTS,
     check_patterns,
     image_settings,
     image_sizes,
@@ -55,7 +56,6 @@ BLOCK = 1 << 20  # values that are summed together: in float32 they stay in a co
 MOST_WORKERS = 8
 CARD = Path(__file__).with_name("card.md").read_text()
 
-WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 PART = re.compile(r"(.+)\.(lora_.+)")
 FACTORS = {"lora_A.weight", "lora_B.weight"}

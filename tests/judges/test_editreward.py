@@ -1,0 +1,211 @@
+"""EditReward as published: what the importer makes of its file layout gives the numbers of the public code."""
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from math import ceil, floor, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_families
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import linear, relu
+from transformers import Qwen2_5_VLForConditionalGeneration
+
+from editjudge import api
+from editjudge.cli.main import main
+from editjudge.core.errors import UserError
+from editjudge.judges.protocol import Edit, Score
+from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.scorers.editreward import import_editreward
+from editjudge.models.chat.checkpoint import load_processor
+
+CONFIG = "EditReward-MiMo-VL-7B-SFT-2508"
+RUBRICS = ("\nIs it done? {{1-4}}\n\nText - {text_prompt}\n", "\nIs it clean?\nText - {text_prompt}\n")
+CLOSING = "\nNow the rating: <|Reward|>\n\nEND\n"
+SETTINGS = {"rm_head_type": "ranknet_multi_head", "pooling_strategy": "mean", "output_dim": 2, "lora_enable": False}
+SETTINGS |= {"use_special_tokens": True, "max_pixels": 50176}
+SIZES = {"shortest_edge": 56 * 56, "longest_edge": 12845056}  # of the bases
+
+
+def write_code(folder: Path, **changes: Any) -> Path:
+    """The files of the public code that are read, with other words."""
+    made = {"prompts": f"INSTRUCTION_EDIT_FOLLOWING = {RUBRICS[0]!r}\nINSTRUCTION_EDIT_QUALITY = {RUBRICS[1]!r}\n"}
+    made["data_collator_qwen_edit"] = f"import os\nprompt_with_special_token = {CLOSING!r}\nraise SystemExit\n"
+    for part in ("dataset", "config"):
+        (folder / "EditReward" / part).mkdir(parents=True)
+    for name, text in made.items():
+        (folder / f"EditReward/dataset/{name}.py").write_text(text)
+    (folder / f"EditReward/config/{CONFIG}.yaml").write_text(yaml.safe_dump(SETTINGS | changes))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny_families.save("qwen2_5_vl", tmp_path_factory.mktemp("base") / "base")
+    processor = load_processor(folder)
+    processor.image_processor.size = SIZES
+    processor.save_pretrained(folder)
+    # More rows than tokens, as the bases have: they shrink.
+    net = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)
+    net.resize_token_embeddings(len(processor.tokenizer) + 40, mean_resizing=False)
+    net.save_pretrained(folder)
+    return folder
+
+
+def older(name: str) -> str:
+    return name.replace("model.visual.", "visual.").replace("model.language_model.", "model.")
+
+
+@pytest.fixture(scope="module")
+def published(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """The state dict that the public code saves: a model whose embeddings have a row for each token, and the heads."""
+    net = Qwen2_5_VLForConditionalGeneration.from_pretrained(base)
+    net.resize_token_embeddings(len(load_processor(base).tokenizer) + 1, mean_resizing=False)
+    draw = torch.Generator().manual_seed(1)
+    heads = {
+        f"rm_heads.head_{n}.{layer}.{part}": torch.randn(*size, generator=draw) / 8
+        for n in (0, 1)
+        for layer, (out, inside) in {0: (1024, 48), 3: (16, 1024), 5: (2, 16)}.items()
+        for part, size in (("weight", (out, inside)), ("bias", (out,)))
+    }
+    return {name: weight.detach().clone() for name, weight in net.state_dict().items()} | heads
+
+
+def sized(image: bytes) -> Image.Image:
+    """As the public code resizes: to 256 * 28 * 28 pixels, in steps of 28, by PIL."""
+    given = Image.open(BytesIO(image)).convert("RGB")
+    wide, high = (max(28, round(side / 28) * 28) for side in given.size)
+    ratio = sqrt(given.width * given.height / 200704)
+    if wide * high != 200704:
+        to = floor if wide * high > 200704 else ceil
+        wide, high = (to(side / ratio / 28) * 28 for side in given.size)
+    return given.resize((wide, high), Image.Resampling.BICUBIC)
+
+
+@torch.inference_mode()
+def reference(
+    base: Path, weights: dict[str, torch.Tensor], edit: Edit, grid: bool = False
+) -> tuple[list[list[float]], Any]:
+    """(mean, log sigma) of each head, as the public code's forward has them: the images' embeddings are put among the
+    tokens' outside of the model, which so knows neither ids nor grids. grid: with the positions of an image instead."""
+    processor = load_processor(base)
+    processor.tokenizer.add_special_tokens({"additional_special_tokens": ["<|Reward|>"]})
+    net = Qwen2_5_VLForConditionalGeneration.from_pretrained(base).eval()
+    net.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
+    net.load_state_dict({name: weight for name, weight in weights.items() if "rm_head" not in name})
+    found = []
+    for n, rubric in enumerate(RUBRICS):
+        words = [{"type": "text", "text": rubric.format(text_prompt=edit.instruction) + CLOSING}]
+        turn = [{"role": "user", "content": [{"type": "image"}, {"type": "image"}, *words]}]
+        chat = processor.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        shown = [sized(edit.source), sized(edit.edited)]  # type: ignore[arg-type]
+        given = processor(text=[chat], images=shown, return_tensors="pt")
+        ids, token = given["input_ids"], processor.tokenizer.convert_tokens_to_ids("<|Reward|>")
+        embedded = net.get_input_embeddings()(ids)
+        seen = torch.cat(net.model.get_image_features(given["pixel_values"], given["image_grid_thw"]).pooler_output)
+        embedded[ids == net.config.image_token_id] = seen
+        places = None
+        if grid:
+            kinds = (ids == net.config.image_token_id).int()
+            places = net.model.get_rope_index(ids, kinds, image_grid_thw=given["image_grid_thw"])[0]
+        out = net.model(
+            input_ids=None, inputs_embeds=embedded, attention_mask=given["attention_mask"], position_ids=places
+        )
+        assert net.model.rope_deltas is None
+        state = out.last_hidden_state[ids == token]
+        for layer in (0, 3, 5):
+            own = [weights[f"rm_heads.head_{n}.{layer}.{part}"] for part in ("weight", "bias")]
+            state = linear(relu(state) if layer else state, *own)
+        found.append(state[0].tolist())
+    return found, tuple(given["image_grid_thw"].tolist())
+
+
+@pytest.fixture
+def edits(png: Callable[..., bytes]) -> list[Edit]:
+    return [Edit("Remove the cup", png(0, 300, 210), png(1, 90, 120)), Edit("Make it {red}", png(2, 600, 500), png(3))]
+
+
+@pytest.mark.parametrize(("form", "names"), [("model.pth", str), ("model.safetensors", older)])
+def test_its_numbers_are_those_of_the_public_code(
+    form: str, names: Callable, base: Path, published: dict[str, torch.Tensor], edits: list[Edit], tmp_path: Path
+) -> None:
+    given = {names(name): weight for name, weight in published.items()}
+    tokens = load_processor(base).tokenizer
+    tokens.add_tokens(["<|Reward|>"], special_tokens=True)
+    tokens.save_pretrained(tmp_path / "c/tokenizer")
+    torch.save({"model": given}, tmp_path / "c" / form) if form == "model.pth" else save_file(
+        given, tmp_path / "c" / form
+    )
+    words = ["import", "--checkpoint", str(tmp_path / "c"), "--base", str(base), "--config", CONFIG]
+    main([*words, "--code", str(write_code(tmp_path / "code")), "--out", str(tmp_path / "out")])
+    rows = load_file(tmp_path / "out/model.safetensors")["lm_head.weight"]
+    assert len(rows) == len(tokens) < json.loads((base / "config.json").read_text())["text_config"]["vocab_size"]
+    scores = CheckpointScorer.load(tmp_path / "out", device="cpu").score(edits)
+    for edit, score in zip(edits, scores, strict=True):
+        assert isinstance(score, Score)
+        expected, _ = reference(base, published, edit)
+        said = np.array([[*score.dimensions.values()], [*np.log([*score.std.values()])]]).T
+        np.testing.assert_allclose(said, expected, atol=1e-4)
+        assert score.overall == pytest.approx(np.mean(expected, 0)[0], abs=1e-4), "their pooling, the first of the two"
+        other, _ = reference(base, published, edit, grid=True)
+        assert np.abs(said - other).max() > 1e-2, "positions of a grid would give other numbers"
+    with api.load_judge(str(tmp_path / "out")) as judge:
+        found = judge.score(edits[0].source, edits[0].edited, edits[0].instruction)
+    assert found.overall == pytest.approx(scores[0].overall, abs=1e-5)  # type: ignore[union-attr]
+
+
+FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "no rubrics": (lambda c, code: (code / "EditReward/dataset/prompts.py").unlink(), f"git clone .* {'edb027e'}"),
+    "no closing line": (
+        lambda c, code: (code / "EditReward/dataset/data_collator_qwen_edit.py").write_text("x = 1"),
+        "'prompt_with_special_token'.*git clone",
+    ),
+    "no settings": (lambda c, code: (code / f"EditReward/config/{CONFIG}.yaml").unlink(), "yaml not found"),
+    "no weights": (lambda c, code: (c / "model.safetensors").unlink(), "cannot be read"),
+    "another tokenizer": (
+        lambda c, code: tiny_families.tokenizer(("a", "b")).save_pretrained(c / "tokenizer"),
+        "it was trained from another base",
+    ),
+    "a head too few": (
+        lambda c, code: change(c, {"rm_heads.head_1.5.bias": None}),
+        "head.safetensors cannot be loaded",
+    ),
+    "a weight too few": (lambda c, code: change(c, {"lm_head.weight": None}), "lm_head"),
+    "a layer too many": (
+        lambda c, code: change(c, {"model.language_model.layers.2.input_layernorm.weight": torch.ones(48)}),
+        "has 1 weights that a model like .* has not",
+    ),
+}
+
+
+def change(checkpoint: Path, by: dict[str, torch.Tensor | None]) -> None:
+    weights = load_file(checkpoint / "model.safetensors") | by
+    save_file({name: each for name, each in weights.items() if each is not None}, checkpoint / "model.safetensors")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_does_not_fit_is_named_and_nothing_is_written(
+    fault: str, base: Path, published: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    code, checkpoint, out = write_code(tmp_path / "code"), tmp_path / "c", tmp_path / "made/out"
+    checkpoint.mkdir()
+    save_file(published, checkpoint / "model.safetensors")
+    FAULTS[fault][0](checkpoint, code)
+    with pytest.raises(UserError, match=FAULTS[fault][1]):
+        import_editreward(checkpoint, base, code, CONFIG, out)
+    assert not out.exists()
+
+
+def test_heads_of_other_kinds_are_refused(base: Path, tmp_path: Path) -> None:
+    for n, (setting, value) in enumerate(
+        {"rm_head_type": "default", "pooling_strategy": None, "output_dim": 1}.items()
+    ):
+        code = write_code(tmp_path / str(n), **{setting: value})
+        with pytest.raises(UserError, match="such a checkpoint is not read here"):
+            import_editreward(tmp_path, base, code, CONFIG, tmp_path / "out")
