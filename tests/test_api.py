@@ -55,7 +55,7 @@ def test_a_model_needs_no_entry(tmp_path: Path, photo: np.ndarray, monkeypatch: 
     assert found.winner in ("Image A", "Image B", "Tie")
     assert found.p_a is not None
     other = str(tiny_families.save("internvl", tmp_path / "internvl"))
-    model = get_peft_model(load_model(other), LoraConfig(r=2, target_modules=["q_proj"]))
+    model = get_peft_model(load_model(other), LoraConfig(r=2, init_lora_weights=False, target_modules=["q_proj"]))
     model.peft_config["default"].base_model_name_or_path = other
     model.save_pretrained(tmp_path / "adapter")
     for folder in (other, str(tmp_path / "adapter")):

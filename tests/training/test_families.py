@@ -196,7 +196,9 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(
             processor.save_pretrained(tmp_path / name)
             folder = tmp_path / name
             if training.where == "train_judge":
-                adapted = get_peft_model(load_model(base), lora(training))
+                settings = lora(training)
+                settings.init_lora_weights = False  # zeros would be refused
+                adapted = get_peft_model(load_model(base), settings)
                 adapted.save_pretrained(str(folder))
                 folder = tmp_path / f"{name}-merged"
                 merge_adapter(base, tmp_path / name, folder)
