@@ -119,6 +119,8 @@ class CheckpointScorer:
         token = processor.tokenizer.get_vocab().get(description.token)
         if token is None or token >= len(embeddings(model).weight):
             raise FileError(f"{folder}: its tokenizer or its embeddings lack {description.token}")
+        if description.resize == "bicubic" and not side_unit(processor):
+            raise FileError(f"{folder}: resize: its processor shows no images as a Qwen-VL does")
         model.attach(read_head(folder, description, embeddings(model).embedding_dim), description.looks, token)
         return cls(model, processor, description, batch_size)
 
@@ -169,23 +171,18 @@ class CheckpointScorer:
         return found
 
     def _decoded(self, edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
-        """Source and edit, (H, W, 3) uint8; or which of them cannot be used, and why."""
-        found = []
-        for name, image in (("source", edit.source), ("edited", edit.edited)):
+        """Source and edit as the processor is shown them, (H, W, 3) uint8; or which cannot be used, and why."""
+        found, least, most = [], self.description.min_pixels, self.description.max_pixels
+        for name, data in edit.images.items():
             try:
-                found.append(self._resized(decode(bytes(image))))
+                image = decode(bytes(data))
             except images.ImageError as error:
                 return f"{name}: {error}"
+            if self.description.resize == "bicubic":
+                size = images.shown_size(image.shape[1], image.shape[0], least, most, side_unit(self.processor))
+                image = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
+            found.append(image)
         return found[0], found[1]
-
-    def _resized(self, image: np.ndarray) -> np.ndarray:
-        """The image as the processor is to be shown it."""
-        own = self.description
-        if own.resize == "processor":
-            return image
-        height, width = image.shape[:2]
-        size = images.shown_size(width, height, own.min_pixels, own.max_pixels, side_unit(self.processor))
-        return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
 
 
 def save(folder: Path, model: ScoringModel, description: Description) -> None:
