@@ -33,7 +33,7 @@ SETTINGS |= {"use_special_tokens": True, "max_pixels": 50176}
 SIZES = {"shortest_edge": 56 * 56, "longest_edge": 12845056}  # of the bases
 
 
-def write_code(folder: Path, **changes: Any) -> Path:
+def write_code(folder: Path) -> Path:
     """The files of the public code that are read, with other words."""
     made = {"prompts": f"INSTRUCTION_EDIT_FOLLOWING = {RUBRICS[0]!r}\nINSTRUCTION_EDIT_QUALITY = {RUBRICS[1]!r}\n"}
     made["data_collator_qwen_edit"] = f"import os\nprompt_with_special_token = {CLOSING!r}\nraise SystemExit\n"
@@ -41,7 +41,7 @@ def write_code(folder: Path, **changes: Any) -> Path:
         (folder / "EditReward" / part).mkdir(parents=True)
     for name, text in made.items():
         (folder / f"EditReward/dataset/{name}.py").write_text(text)
-    (folder / f"EditReward/config/{CONFIG}.yaml").write_text(yaml.safe_dump(SETTINGS | changes))
+    (folder / f"EditReward/config/{CONFIG}.yaml").write_text(yaml.safe_dump(SETTINGS))
     return folder
 
 
@@ -89,9 +89,7 @@ def sized(image: bytes) -> Image.Image:
 
 
 @torch.inference_mode()
-def reference(
-    base: Path, weights: dict[str, torch.Tensor], edit: Edit, grid: bool = False
-) -> tuple[list[list[float]], Any]:
+def reference(base: Path, weights: dict[str, torch.Tensor], edit: Edit, grid: bool = False) -> list[list[float]]:
     """(mean, log sigma) of each head, as the public code's forward has them: the images' embeddings are put among the
     tokens' outside of the model, which so knows neither ids nor grids. grid: with the positions of an image instead."""
     processor = load_processor(base)
@@ -123,7 +121,7 @@ def reference(
             own = [weights[f"rm_heads.head_{n}.{layer}.{part}"] for part in ("weight", "bias")]
             state = linear(relu(state) if layer else state, *own)
         found.append(state[0].tolist())
-    return found, tuple(given["image_grid_thw"].tolist())
+    return found
 
 
 @pytest.fixture
@@ -149,63 +147,53 @@ def test_its_numbers_are_those_of_the_public_code(
     scores = CheckpointScorer.load(tmp_path / "out", device="cpu").score(edits)
     for edit, score in zip(edits, scores, strict=True):
         assert isinstance(score, Score)
-        expected, _ = reference(base, published, edit)
+        expected = reference(base, published, edit)
         said = np.array([[*score.dimensions.values()], [*np.log([*score.std.values()])]]).T
         np.testing.assert_allclose(said, expected, atol=1e-4)
         assert score.overall == pytest.approx(np.mean(expected, 0)[0], abs=1e-4), "their pooling, the first of the two"
-        other, _ = reference(base, published, edit, grid=True)
+        other = reference(base, published, edit, grid=True)
         assert np.abs(said - other).max() > 1e-2, "positions of a grid would give other numbers"
     with api.load_judge(str(tmp_path / "out")) as judge:
         found = judge.score(edits[0].source, edits[0].edited, edits[0].instruction)
     assert found.overall == pytest.approx(scores[0].overall, abs=1e-5)  # type: ignore[union-attr]
 
 
-FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
-    "no rubrics": (lambda c, code: (code / "EditReward/dataset/prompts.py").unlink(), f"git clone .* {'edb027e'}"),
-    "no closing line": (
-        lambda c, code: (code / "EditReward/dataset/data_collator_qwen_edit.py").write_text("x = 1"),
-        "'prompt_with_special_token'.*git clone",
-    ),
-    "no settings": (lambda c, code: (code / f"EditReward/config/{CONFIG}.yaml").unlink(), "yaml not found"),
-    "no weights": (lambda c, code: (c / "model.safetensors").unlink(), "cannot be read"),
-    "another tokenizer": (
-        lambda c, code: tiny_families.tokenizer(("a", "b")).save_pretrained(c / "tokenizer"),
-        "it was trained from another base",
-    ),
-    "a head too few": (
-        lambda c, code: change(c, {"rm_heads.head_1.5.bias": None}),
-        "head.safetensors cannot be loaded",
-    ),
-    "a weight too few": (lambda c, code: change(c, {"lm_head.weight": None}), "lm_head"),
-    "a layer too many": (
-        lambda c, code: change(c, {"model.language_model.layers.2.input_layernorm.weight": torch.ones(48)}),
-        "has 1 weights that a model like .* has not",
-    ),
+DATASET, YAML, FILE = "code/EditReward/dataset", f"code/EditReward/config/{CONFIG}.yaml", "c/model.safetensors"
+LAYER = "model.language_model.layers.2.input_layernorm.weight"
+FAULTS: dict[str, tuple[str, Any, str]] = {
+    "no rubrics": (f"{DATASET}/prompts.py", None, "git clone .* edb027e"),
+    "no closing line": (f"{DATASET}/data_collator_qwen_edit.py", "x = 1", "'prompt_with_special_token'.*git clone"),
+    "no settings": (YAML, None, "yaml not found"),
+    "another head": (YAML, yaml.safe_dump(SETTINGS | {"rm_head_type": "default"}), "default, mean: such a checkpoint"),
+    "no pooling": (YAML, yaml.safe_dump(SETTINGS | {"pooling_strategy": None}), "is not read here"),
+    "another output": (YAML, yaml.safe_dump(SETTINGS | {"output_dim": 1}), "output_dim: such a checkpoint"),
+    "no weights": (FILE, None, "cannot be read"),
+    "a head too few": (FILE, {"rm_heads.head_1.5.bias": None}, r"head\.safetensors cannot be loaded"),
+    "a weight too few": (FILE, {"lm_head.weight": None}, r"lacks 1 weights of a .*lm_head\.weight"),
+    "a layer too many": (FILE, {LAYER: torch.ones(48)}, "has 1 weights that a model like .* has not"),
 }
-
-
-def change(checkpoint: Path, by: dict[str, torch.Tensor | None]) -> None:
-    weights = load_file(checkpoint / "model.safetensors") | by
-    save_file({name: each for name, each in weights.items() if each is not None}, checkpoint / "model.safetensors")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_does_not_fit_is_named_and_nothing_is_written(
     fault: str, base: Path, published: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
-    code, checkpoint, out = write_code(tmp_path / "code"), tmp_path / "c", tmp_path / "made/out"
-    checkpoint.mkdir()
-    save_file(published, checkpoint / "model.safetensors")
-    FAULTS[fault][0](checkpoint, code)
-    with pytest.raises(UserError, match=FAULTS[fault][1]):
-        import_editreward(checkpoint, base, code, CONFIG, out)
-    assert not out.exists()
+    name, by, words = FAULTS[fault]
+    write_code(tmp_path / "code")
+    (tmp_path / "c").mkdir()
+    weights = published | (by if isinstance(by, dict) else {})
+    save_file({name: weight for name, weight in weights.items() if weight is not None}, tmp_path / FILE)
+    if by is None:
+        (tmp_path / name).unlink()
+    elif isinstance(by, str):
+        (tmp_path / name).write_text(by)
+    with pytest.raises(UserError, match=words):
+        import_editreward(tmp_path / "c", base, tmp_path / "code", CONFIG, tmp_path / "made/out")
+    assert not (tmp_path / "made/out").exists()
 
 
-def test_heads_of_other_kinds_are_refused(base: Path, tmp_path: Path) -> None:
-    for n, (setting, value) in enumerate(
-        {"rm_head_type": "default", "pooling_strategy": None, "output_dim": 1}.items()
-    ):
-        code = write_code(tmp_path / str(n), **{setting: value})
-        with pytest.raises(UserError, match="such a checkpoint is not read here"):
-            import_editreward(tmp_path, base, code, CONFIG, tmp_path / "out")
+def test_the_tokenizer_of_another_base_is_refused(base: Path, published: dict, tmp_path: Path) -> None:
+    tiny_families.tokenizer(("a", "b")).save_pretrained(tmp_path / "c/tokenizer")
+    save_file(published, tmp_path / FILE)
+    with pytest.raises(UserError, match="it was trained from another base"):
+        import_editreward(tmp_path / "c", base, write_code(tmp_path / "code"), CONFIG, tmp_path / "out")
