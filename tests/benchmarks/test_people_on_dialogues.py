@@ -36,9 +36,9 @@ def test_shares_and_agreement(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("d0,m,a,maybe,no,no\n", "row 0: field content_memory: yes or no expected, not 'maybe'"),
-        ("d9,m,a,yes,no,no\n", "row 0: field id: the suite has no dialogue 'd9'"),
+        ("d9,m,a,yes,no,no\n", "row 0: field id: 'd9' is none of d0, d1"),
         ("d0,m,a,yes,no,no\nd0,m,a,yes,no,no\n", "row 1: a has answered already about d0 by m"),
-        ("d0,,a,yes,no,no\n", "row 0: field model or rater"),
+        ("d0,,a,yes,no,no\n", "row 0: empty field: model"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, text: str, said: str) -> None:
@@ -47,8 +47,8 @@ def test_a_wrong_row_is_named(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_a_table_without_a_column_is_named(tmp_path: Path) -> None:
-    (tmp_path / "p.csv").write_text("id,model\nd0,m\n")
-    with pytest.raises(TableError, match="no column rater, content_memory"):
+    (tmp_path / "p.csv").write_text("id,model,rater\nd0,m,a\n")
+    with pytest.raises(TableError, match="no column content_memory, content_understanding"):
         people.read(tmp_path / "p.csv", ["d0"])
     with pytest.raises(TableError, match="not found"):
         people.read(tmp_path / "q.csv", ["d0"])

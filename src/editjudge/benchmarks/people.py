@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from editjudge.core import tables
+from editjudge.core import reading
 from editjudge.core.tables import RowError, TableError
 from editjudge.statistics import clustered
 from editjudge.statistics.agreement import krippendorff_alpha
@@ -21,28 +21,20 @@ Answers = dict[tuple[str, str], dict[str, dict[str, str | None]]]  # (dialogue, 
 
 def read(path: Path, dialogues: Sequence[str]) -> Answers:
     """The table's answers. Raises TableError that names file, row and field."""
-    if not path.is_file():
-        raise TableError(f"{path} not found: no such file")
     found: Answers = {}
-    for number, row in enumerate(tables.delimited(path)):
+    for record in reading.read(reading.Table(path=str(path))):
         try:
-            if isinstance(row, RowError):
-                raise row
-            if missing := [name for name in ("id", "model", "rater", *ASPECTS) if name not in row]:
+            key, model, rater = record.choice("id", dialogues), record.text("model"), record.text("rater")
+            if missing := [name for name in ASPECTS if name not in record.values]:
                 raise RowError(f"no column {', '.join(missing)}")
-            if row["id"] not in dialogues:
-                raise RowError(f"field id: the suite has no dialogue {row['id']!r:.80}")
-            if not row["model"] or not row["rater"]:
-                raise RowError("field model or rater: is empty")
-            raters = found.setdefault((row["id"], row["model"]), {})
-            if row["rater"] in raters:
-                raise RowError(f"{row['rater']} has answered already about {row['id']} by {row['model']}")
-            words = {name: (row[name] or "").strip().lower() for name in ASPECTS}
+            if rater in (raters := found.setdefault((key, model), {})):
+                raise RowError(f"{rater} has answered already about {key} by {model}")
+            words = {name: (record.get(name) or "").strip().lower() for name in ASPECTS}
             for name in (name for name, word in words.items() if word and word not in WORDS):
-                raise RowError(f"field {name}: yes or no expected, not {row[name]!r:.40}")
-            raters[row["rater"]] = {name: WORDS.get(word) for name, word in words.items()}
+                raise RowError(f"field {name}: yes or no expected, not {record.get(name)!r:.40}")
+            raters[rater] = {name: WORDS.get(word) for name, word in words.items()}
         except RowError as error:
-            raise TableError(f"{path}: row {number}: {error}") from error
+            raise TableError(f"{path}: row {record.number}: {error}") from error
     return found
 
 

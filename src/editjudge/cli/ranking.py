@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import editjudge
-from editjudge.benchmarks import people as people_said
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms as preferences
 from editjudge.benchmarks.suites import forms as suites
@@ -20,7 +19,6 @@ from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
 from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
-from editjudge.models.endpoint.spending import cost_rows
 from editjudge.statistics import boards
 
 RANKED = ("rank", "model", "rating", "low", "high", "matches")
@@ -141,17 +139,12 @@ def suite(
         if not gallery and not people:
             raise UserError("whose edits? --gallery, a folder for each model")
         edits = _galleries(gallery or (), kept, Path(folder), out)
-        rows, accounts = suites.rate(kept, edits, raters)
-    said = None
-    if setting.people:
-        said = people_said.report(people_said.read(Path(setting.people), [case["dialogue"] for case in kept]))
-    told = suite_report.summary(setting.form, rows)
+        rows, told, board, accounts = suite_report.results(setting, kept, edits, raters)
     counts = {"form": setting.form, "cases": len(kept), "refused": refused}
-    found = {"suite": counts, "raters": told, "people": said, "cost": cost_rows(accounts)}
     records.write(out / "ratings.parquet", rows, "ratings")
-    records.write_json(out / "metrics.json", found)
-    suite_report.write(out, suite_report.board_rows(setting.form, told, said))
-    rated = [(each["rater"], its) for each in told for its in each["models"]]
+    records.write_json(out / "metrics.json", {"suite": counts, **told})
+    suite_report.write(out, board)
+    rated = [(each["rater"], its) for each in told["raters"] for its in each["models"]]
     for name, its in rated:
         if its["unscored"]:
             why = "; ".join(f"{each['ratings']} {each['reason']}" for each in its["reasons"][:REASONS])

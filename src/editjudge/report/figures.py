@@ -3,7 +3,6 @@ metrics, plot files and dvc.yaml.
 
 A missing file leaves its table or chart empty, and the page says which stage writes it."""
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import params, records
+from editjudge.core import params, records, tables
 from editjudge.core.records import Row, grouped
 from editjudge.core.settings import FORBID, Positive
 
@@ -54,8 +53,8 @@ class Files:
         """The rows of a CSV file; numbers are floats, empty cells None."""
         if not self._there(path):
             return []
-        with Path(path).open(newline="", encoding="utf-8") as lines:
-            return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(lines)]
+        rows = (row for row in tables.delimited(Path(path)) if isinstance(row, Mapping))
+        return [{name: _value(text) for name, text in row.items()} for row in rows]
 
     def rows(self, path: str, contract: str) -> Iterator[Row]:
         """The rows of a Parquet file, one row group in memory at a time. Raises ContractError."""
@@ -64,12 +63,10 @@ class Files:
 
 
 def _value(text: str) -> float | str | None:
-    if text == "":
-        return None
     try:
         return float(text)
     except ValueError:
-        return text
+        return text or None
 
 
 def figure(kind: str, rows: Rows, title: str = "", **spec: Any) -> Row:

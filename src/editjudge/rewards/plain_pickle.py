@@ -46,6 +46,10 @@ NUMPY = {
 }
 
 
+# What pickletools, PIL and NumPy raise for bytes that are no pickle, image or array.
+BROKEN = (ValueError, IndexError, OverflowError, AssertionError, SyntaxError, OSError, RecursionError)
+
+
 class PickleError(ValueError):
     """A pickle that is not read; the message says why."""
 
@@ -196,16 +200,7 @@ def loads(data: bytes) -> Any:
         return Reader(data).read()
     except PickleError:
         raise
-    except (
-        ValueError,
-        IndexError,
-        OverflowError,
-        AssertionError,
-        UnicodeError,
-        SyntaxError,
-        OSError,
-        RecursionError,
-    ) as error:
+    except BROKEN as error:
         raise PickleError(f"it is broken: {str(error)[:200]}") from None
 
 

@@ -157,19 +157,22 @@ class Columns(RewardForm):
     """Lists: instructions, edited, sources. word: what the reply calls the rewards."""
 
     word: ClassVar[str] = "rewards"
+    edited: list[Any]
+    instructions: list[Any]
+    sources: list[Any] | None
+
+    @property
+    def words(self) -> list[str]:
+        """The instruction of each edit."""
+        return self.instructions
 
     def edits(self, served: Served) -> Edits:
         """Rejected (400): also for lists of different lengths."""
-        return self.of_each([])
-
-    def of_each(self, words: list[str]) -> Edits:
-        """An edit for each of the words, or without them of the instructions."""
-        own: Any = self
         lengths = {name: len(each) for name, each in self.model_dump(by_alias=True).items() if each is not None}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{length} {name}" for name, length in lengths.items())
             raise Rejected(400, f"{counts}: each edit needs one of each")
-        return [*map(edit_of, words or own.instructions, own.sources or [], own.edited)]
+        return [*map(edit_of, self.words, self.sources or [], self.edited)]
 
     def reply(self, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
         return {self.word: [each.reward for each in rewards]}
@@ -248,12 +251,12 @@ class EditScore(Columns):
     def meta(self) -> list[Any]:
         return [each if isinstance(each, dict) else json.loads(each) for each in self.instructions]
 
-    def edits(self, served: Served) -> Edits:
+    @property
+    def words(self) -> list[str]:
         try:
-            words = [str(each["instruction"]) for each in self.meta]
+            return [str(each["instruction"]) for each in self.meta]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Rejected(400, f"meta_datas: not JSON with an instruction: {str(error)[:200]}") from None
-        return self.of_each(words)
 
     def reply(self, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
         errors = [{} if math.isfinite(each.reward) else {"error": each.reason} for each in rewards]

@@ -24,7 +24,7 @@ from editjudge.judges.protocol import CONSISTENCY
 from editjudge.stages.graph.arena import LeaderboardSetting, read_panel
 from editjudge.statistics import boards, clustered, matches
 from editjudge.statistics.agreement import transitivity
-from editjudge.statistics.boards import board_of, parts, taking_part, unrated, win_rates
+from editjudge.statistics.boards import parts, taking_part
 
 KEYS = ["judge", "dimension"]
 PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
@@ -64,39 +64,31 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     transitive the answers are. A match without a verdict is not a tie: it is counted as unscored and left out. `reason`
     says why there are no models where no match has a verdict."""
     try:
-        found = matches.numbered(table)
+        board = boards.rated(table, setting)
     except matches.MatchError as error:
         print(f"leaderboard: {error}", file=sys.stderr)
         empty: dict[str, Any] = {"models": [], "tie": {}, "separated": [], "clusters": 0, "tasks": [], "warnings": []}
         empty |= dict.fromkeys(("idle_against_clean", "win_rates", "transitivity", "kendall_tau"))
         return empty | {"matches": len(table), "ties": 0, "unscored": len(table), "reason": str(error)}
-    board, groups = board_of(found, setting), list(zip(table["prompt"], table["dimension"], strict=True))
-    warnings = board.warnings + unrated(table, found)
-    for sentence in warnings:
+    for sentence in board["warnings"]:
         print(f"leaderboard: {sentence}", file=sys.stderr)
-    records.check("leaderboard", board.models, "leaderboard")
+    records.check("leaderboard", board["models"], "leaderboard")
     # The mean known damage of each model's images over the prompts; empty where none is known.
     names = ["prompt", "model", "damage"]
     sides = [table[["prompt", f"model_{side}", f"damage_{side}"]].set_axis(names, axis=1) for side in "ab"]
     known = pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna()
     damage = known.groupby("model")["damage"].mean().to_dict()
     shown = {model: round(value, 4) for model, value in damage.items()}
-    rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
+    rated = {row["model"]: row["rating"] for row in board["models"] if row["model"] in damage}
     winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
-    return {
-        "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board.models],
-        "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
-        "separated": board.separated,
-        "clusters": board.clusters,
+    groups = list(zip(table["prompt"], table["dimension"], strict=True))
+    return board | {
+        "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board["models"]],
+        "tie": {dimension: round(nu, 4) for dimension, nu in board["tie"].items()},
         "idle_against_clean": against(table, setting["idle"], setting["clean"]),
         "tasks": rounded_parts(table, "task", setting),
-        "win_rates": win_rates(found),
         "transitivity": transitivity(groups, list(table["model_a"]), list(table["model_b"]), winners),
         "kendall_tau": kendall_tau(list(rated.values()), [shown[model] for model in rated]),
-        "matches": len(table),
-        "ties": int((found.outcome == 0).sum()),
-        "unscored": len(table) - len(found.outcome),
-        "warnings": warnings,
         "reason": None,
     }
 

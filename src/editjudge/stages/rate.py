@@ -5,13 +5,12 @@ has the board beside the published figures."""
 
 from pathlib import Path
 
-from editjudge.benchmarks import people
 from editjudge.benchmarks.suites import forms, suite_report
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.engine import unfinished
-from editjudge.models.endpoint.spending import cost_rows, run_report
+from editjudge.models.endpoint.spending import run_report
 from editjudge.stages.graph.arena import of_suite
 
 
@@ -24,16 +23,11 @@ def run(name: str) -> None:
     files |= {model: f"data/gallery/{model}.parquet" for model in of_suite(values.get("imported"), name)}
     rows_of = {model: records.iterate(Path(file), "candidates", "image") for model, file in files.items()}
     edits = {model: {row["key"]: row for row in its} for model, its in rows_of.items()}
-    dialogues = [case["dialogue"] for case in cases]
-    said = people.report(people.read(Path(setting.people), dialogues)) if setting.people else None
-    rows, accounts = forms.rate(cases, edits, raters)
+    rows, told, board, accounts = suite_report.results(setting, cases, edits, raters)
     records.write(Path(f"data/ratings/{name}.parquet"), rows, "ratings")
-    told = suite_report.summary(setting.form, rows)
     suite = {"name": name, "form": setting.form, "cases": len(cases)}
-    found = {"suite": suite, "raters": told, "people": said, "cost": cost_rows(accounts)}
-    records.write_details(Path(f"metrics/suites/{name}.json"), found)
+    records.write_details(Path(f"metrics/suites/{name}.json"), {"suite": suite, **told})
     records.write_json(Path(f"metrics/resume/rate_{name}.json"), run_report(accounts))
-    board = suite_report.board_rows(setting.form, told, said)
     suite_report.write(Path(f"data/suite_boards/{name}"), board)
     suite_report.plot(Path(f"plots/suites/{name}.csv"), board)
     gaps = [account.gap(f"raters.{rater}") for rater, account in accounts.items()]

@@ -51,6 +51,20 @@ def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderb
     return ratings.leaderboard(found, alpha=ratings.PRIORS[setting["prior"]], anchor=anchor, **given)
 
 
+def rated(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
+    """The leaderboard of all matches under `setting`: the fields of `ratings.Leaderboard`, how many matches, ties and
+    unscored ones there are, and win rates. MatchError where no match has a verdict; ValueError as `board_of`."""
+    found = matches.numbered(table)
+    board = board_of(found, setting)
+    return vars(board) | {
+        "matches": len(table),
+        "ties": int((found.outcome == 0).sum()),
+        "unscored": len(table) - len(found.outcome),
+        "win_rates": win_rates(found),
+        "warnings": board.warnings + unrated(table, found),
+    }
+
+
 def taking_part(table: pd.DataFrame, setting: dict[str, Any]) -> pd.DataFrame:
     """The matches without the models of `exclude`. FileError if one, or the anchor, is no model of the table."""
     models, excluded = {*table["model_a"], *table["model_b"]}, {*setting["exclude"]}
@@ -98,30 +112,20 @@ def rank_files(
     judge: str | None = None,
     by: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and `by_<column>` for each of `by`.
+    """The leaderboard of match files, see `rated`; as `by_<column>` the boards of each value of the columns in `by`.
 
     given: fields of RankSetting. models, judge: see `matches.load`. ParamsError, FileError, MatchError."""
     setting = vars(read_setting("rank", RankSetting, given))
     table = taking_part(matches.load(files, models, judge), setting)
-    found = matches.numbered(table)
     try:
-        board = board_of(found, setting)
+        board = rated(table, setting)
     except ValueError as error:  # matches that cannot be rated
         raise FileError(str(error)) from error
-    warnings = board.warnings + unrated(table, found)
     unclear = [] if models else [name for name in table["prompt"] if "_pair_" in name]
     if unclear:
         told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
-        warnings.append(f"prompts such as {unclear[0]!r} {told}")
-    return {
-        **{name: getattr(board, name) for name in ("models", "tie", "separated", "clusters")},
-        "matches": len(table),
-        "ties": int((found.outcome == 0).sum()),
-        "unscored": len(table) - len(found.outcome),
-        "win_rates": win_rates(found),
-        "warnings": warnings,
-        **{f"by_{column}": parts(table, column, setting) for column in by},
-    }
+        board["warnings"].append(f"prompts such as {unclear[0]!r} {told}")
+    return board | {f"by_{column}": parts(table, column, setting) for column in by}
 
 
 def as_markdown(rows: Rows) -> str:

@@ -36,10 +36,7 @@ def information(difference: np.ndarray, nu: float) -> np.ndarray:
 
     difference: abilities of the first less those of the second, any shape. nu: Davidson's tie parameter, above 0. The
     variance of the score of Davidson (1970): (p_tie (1 - p_tie) + 4 p_first p_second) / 4."""
-    x = np.abs(difference) / 2
-    away, tie = np.exp(-2 * x), nu * np.exp(-x)
-    z = 1 + away + tie
-    p_first, p_second, p_tie = 1 / z, away / z, tie / z
+    p_first, p_second, p_tie = ratings.chances(difference, nu)
     return (p_tie * (1 - p_tie) + 4 * p_first * p_second) / 4
 
 

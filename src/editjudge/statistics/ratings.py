@@ -140,7 +140,7 @@ def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
         raise ValueError(f"a covariance needs two clusters, not {len(names)}")
     rows, k = np.arange(len(matches.outcome)), len(matches.models)
     lead = fitted.abilities[matches.first] - fitted.abilities[matches.second]
-    p_first, p_second, p_tie = _chances(lead, np.exp(fitted.log_nu)[matches.dimension])
+    p_first, p_second, p_tie = chances(lead, np.exp(fitted.log_nu)[matches.dimension])
     tied = matches.outcome == 0 if fitted.ties == "davidson" else False
     scores = np.zeros((len(rows), k + len(matches.dimensions)))
     scores[rows, matches.first] = (p_first - p_second - matches.outcome) / 2
@@ -152,7 +152,7 @@ def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
     return len(names) / (len(names) - 1) * moved @ moved.T
 
 
-def _chances(lead: np.ndarray, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def chances(lead: np.ndarray, nu: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Davidson's chances: the first wins, the second wins, both tie. lead: how far the first's ability is ahead."""
     grown = np.exp(lead / 2)
     z = grown + 1 / grown + nu
@@ -346,7 +346,7 @@ def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[n
     centred."""
     k, (first, second) = counts.n_models, counts.pairs.T
     abilities, log_nu = np.split(parameters, [k])
-    p_first, p_second, p_tie = _chances(abilities[first] - abilities[second], np.exp(log_nu[:, None]))  # (D, Q)
+    p_first, p_second, p_tie = chances(abilities[first] - abilities[second], np.exp(log_nu[:, None]))  # (D, Q)
     lead = counts.total * (p_first - p_second)
     half = (np.eye(k)[first] - np.eye(k)[second]) / 2  # (Q, K): abilities @ its transpose is x
     by_ability = (lead - counts.net).sum(axis=0) @ half + alpha * (abilities - abilities.mean())

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.benchmarks.suites.forms import SUITES
+from editjudge.benchmarks import people
+from editjudge.benchmarks.suites.forms import SUITES, Edits, SuiteSetting, rate
 from editjudge.benchmarks.suites.suite import Scores, Suite, SuiteBoard
 from editjudge.core import params
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, TableWriter, grouped
+from editjudge.models.endpoint.spending import Account, cost_rows
 from editjudge.statistics import boards, clustered
 
 REASONS = 20  # that metrics list, the most frequent
@@ -33,6 +35,20 @@ Rated = tuple[Row, Scores | None]  # a rating, and its figures on a board
 def scores_of(row: Row) -> Scores | None:
     """A rating's scores by dimension."""
     return None if row["scores"] is None else {each["dimension"]: each["score"] for each in row["scores"]}
+
+
+def results(
+    setting: SuiteSetting, cases: Sequence[Row], edits: Mapping[str, Edits], raters: Mapping[str, Any]
+) -> tuple[list[Row], dict[str, Any], list[Row], dict[str, Account]]:
+    """The raters' ratings of every model's edits; what they, and people, say of the models; the suite's board; and what
+    each rater cost. Raises as `forms.rate`, and TableError for people's table."""
+    said = None
+    if setting.people:
+        said = people.report(people.read(Path(setting.people), [case["dialogue"] for case in cases]))
+    rows, accounts = rate(cases, edits, raters)
+    told = summary(setting.form, rows)
+    found = {"raters": told, "people": said, "cost": cost_rows(accounts)}
+    return rows, found, board_rows(setting.form, told, said), accounts
 
 
 def summary(form: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -66,48 +82,44 @@ def of_model(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
 def _board(suite: Suite, board: SuiteBoard, rows: Sequence[Row]) -> dict[str, Any]:
     """A board: each figure of the suite, and of each of its types where a figure is the mean over these."""
     rated = [(row, None if (scores := scores_of(row)) is None else board.figures(scores)) for row in rows]
-    types = {row["type"] for row in rows} if suite.over_types else ()
+    types = _by_type(suite, rated) if suite.over_types else {}
     return {
         **board.labels,
         "figures": [_figure(suite, name, rated, name in suite.over_types) for name in suite.figures],
         "types": [
-            {"type": kind, "figures": [_figure(suite, name, _of_type(rated, kind), False) for name in suite.figures]}
-            for kind in sorted(types, key=lambda kind: (kind not in suite.types, kind))
+            {"type": kind, "figures": [_figure(suite, name, own, False) for name in suite.figures]}
+            for kind, own in types.items()
         ],
     }
 
 
-def _of_type(rated: Sequence[Rated], kind: str) -> list[Rated]:
-    return [each for each in rated if each[0]["type"] == kind]
+def _by_type(suite: Suite, rated: Sequence[Rated]) -> dict[str, list[Rated]]:
+    """The ratings of each type, those of the suite's own types first."""
+    kinds = sorted({row["type"] for row, _ in rated}, key=lambda kind: (kind not in suite.types, kind))
+    return {kind: [each for each in rated if each[0]["type"] == kind] for kind in kinds}
 
 
 def _figure(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -> dict[str, Any]:
     """A figure's mean over the runs, their spread (the standard deviation, n - 1; None for one run), its interval, and
     how many cases have it."""
-    runs = sorted({row["run"] for row, _ in rated})
-    per_run = [_in_run(suite, name, [each for each in rated if each[0]["run"] == run], over_types) for run in runs]
+    numbers = sorted({row["run"] for row, _ in rated})
+    per_run = [_in_run(suite, name, [each for each in rated if each[0]["run"] == n], over_types) for n in numbers]
     known = [value for value in per_run if value is not None]
-    values: dict[str, list[float]] = {}
-    about: dict[str, Row] = {}
-    for row, figures in rated:
-        if figures is not None:
-            values.setdefault(row["key"], []).append(figures[name])
-            about[row["key"]] = row
-    keys = sorted(values)
+    values = (row | {"value": figures[name]} for row, figures in rated if figures is not None)
+    cases = sorted(grouped(values, "key").items())
     ends: dict[str, float | None] = {"low": None, "high": None}
-    if keys:
-        types = [about[key]["type"] if over_types else "" for key in keys]
-        photos = [about[key]["origin"] or key for key in keys]
-        ends = interval([fmean(values[key]) for key in keys], types, photos, suite.span).ends()
+    if cases:
+        means = [fmean(row["value"] for row in runs) for _, runs in cases]
+        types = [runs[0]["type"] if over_types else "" for _, runs in cases]
+        ends = interval(means, types, [runs[0]["origin"] or key for key, runs in cases], suite.span).ends()
     spread = stdev(known) if len(known) > 1 else None
-    return {"figure": name, "mean": _mean(known), "spread": spread, **ends, "cases": len(keys)}
+    return {"figure": name, "mean": _mean(known), "spread": spread, **ends, "cases": len(cases)}
 
 
 def _in_run(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -> float | None:
     """A figure in one run, as the public scripts have it."""
     if over_types:
-        kinds = sorted({row["type"] for row, _ in rated}, key=lambda kind: (kind not in suite.types, kind))
-        means = [_in_run(suite, name, _of_type(rated, kind), False) for kind in kinds]
+        means = [_in_run(suite, name, own, False) for own in _by_type(suite, rated).values()]
         return _mean([mean for mean in means if mean is not None])
     mean = _mean([figures[name] for _, figures in rated if figures is not None])
     return round(mean, 2) if mean is not None and name in suite.rounded else mean
@@ -204,22 +216,23 @@ def drift(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _change(dimension: str, both: Sequence[tuple[str, str]], own: Sequence[Mapping[Any, list[Row]]]) -> dict[str, Any]:
-    values = [{key: _value(side[key], dimension) for key in both} for side in own]
-    kept = [key for key in both if None not in (values[0][key], values[1][key])]
-    lacking = [sum(a[key] is not None and b[key] is None for key in both) for a, b in (values, values[::-1])]
-    counts = {"edits": len(kept), "only_old": lacking[0], "only_new": lacking[1]}
-    if not kept:
+    values = [[_value(side[key], dimension) for key in both] for side in own]
+    known = [
+        (key, was, is_) for key, was, is_ in zip(both, *values, strict=True) if was is not None and is_ is not None
+    ]
+    only = (sum(value is not None for value in side) - len(known) for side in values)
+    counts = {"edits": len(known), **dict(zip(("only_old", "only_new"), only, strict=True))}
+    if not known:
         return {"dimension": dimension, **counts, "change": None}
-    changes = [round((values[1][key] or 0.0) - (values[0][key] or 0.0), DIGITS) for key in kept]
-    photos = [own[0][key][0]["origin"] or key[1] for key in kept]
+    changes = [round(b - a, DIGITS) for _, a, b in known]
+    photos = [own[0][key][0]["origin"] or key[1] for key, *_ in known]
     mean, share = clustered.mean(changes, photos, RANGE), clustered.share([float(c != 0) for c in changes], photos)
-    same = [[row["reply"] for row in own[0][key]] == [row["reply"] for row in own[1][key]] for key in kept]
-    figures = {"old": fmean(v for k in kept if (v := values[0][k]) is not None)}
-    figures |= {"new": fmean(v for k in kept if (v := values[1][k]) is not None)}
+    same = [[row["reply"] for row in own[0][key]] == [row["reply"] for row in own[1][key]] for key, *_ in known]
     return {
         "dimension": dimension,
         **counts,
-        **figures,
+        "old": fmean(a for _, a, _ in known),
+        "new": fmean(b for *_, b in known),
         "change": mean.value,
         **mean.ends(),
         "changed": share.value,
@@ -232,10 +245,8 @@ def _change(dimension: str, both: Sequence[tuple[str, str]], own: Sequence[Mappi
 def _value(runs: Sequence[Row], dimension: str) -> float | None:
     """The mean over the runs that were scored; of `score`, of the means of the dimensions."""
     read = [scores for row in runs if (scores := scores_of(row)) is not None]
-    values = [
-        fmean(value for name, value in scores.items() if name != "flag") if dimension == "score" else scores[dimension]
-        for scores in read
-        if dimension == "score" or dimension in scores
-    ]
+    if dimension == "score":
+        read = [{"score": fmean(value for name, value in scores.items() if name != "flag")} for scores in read]
+    values = [scores[dimension] for scores in read if dimension in scores]
     mean = fmean(values) if values else math.nan
     return None if math.isnan(mean) else mean
