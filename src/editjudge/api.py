@@ -12,9 +12,10 @@ import io
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -23,11 +24,11 @@ from editjudge.core import hub, images
 from editjudge.core import params as settings
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.prompts import RECORDED
-from editjudge.core.settings import known, section
+from editjudge.core.settings import section
 from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
 from editjudge.judges import opening
-from editjudge.judges.protocol import Context, Edit, Judge, Question, Unscored, mirrored
+from editjudge.judges.protocol import Context, Edit, Question, Unscored, mirrored
 from editjudge.judges.styles import GENERAL, TRAINED
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe, recipe_for, recipe_of
@@ -115,24 +116,15 @@ class Ranking:
     details: Mapping[str, Any]
 
 
-class LoadedJudge:
-    """A judge for many calls, from `load_judge`. Its models are loaded for the first question, and kept until `close`,
-    or until its `with` block ends."""
+class LoadedJudge(ExitStack):
+    """A judge for many calls, from `load_judge`. Its models are loaded for the first question. They stay until `close`,
+    or until its `with` block ends: then its processes and servers end, too."""
 
     def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        super().__init__()
         self.name = name
         self._measures = slot_setting_of(values)
-        self._judge = opening.find_judge(values, name).__enter__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the judge's processes and servers."""
-        self._judge.__exit__(None, None, None)
+        self._judge = self.enter_context(opening.find_judge(values, name))
 
     def compare(
         self, source: Picture, a: Picture, b: Picture, instruction: str, *, task: str | None = None, boxes: Boxes = ()
@@ -170,7 +162,7 @@ def load_judge(
     ...     again = judge.compare(photo, far, near, "Make it red", task="color_alter", boxes=[(30, 20, 66, 52)])
     >>> found.winner, again.winner
     ('Image A', 'Image B')"""
-    values = _settings(params)
+    values = own_settings(params)
     wanted = name or next(iter(settings.leaf(values, "judges")))
     named = any(wanted in (values.get(section) or {}) for section in opening.SECTIONS)
     if named or not (Path(wanted).is_dir() or hub.is_id(wanted)):
@@ -194,14 +186,6 @@ def entry_of(model: str, prompt: str | None = None) -> tuple[str, Mapping[str, A
     if prompt is None and folder.is_dir() and not (folder / RECORDED).is_file():
         prompt = TRAINED if (folder / "merge.json").is_file() else GENERAL  # merged before judges recorded their prompt
     return "judges", entry | ({"prompt": prompt} if prompt else {})
-
-
-def open_scorer(name: str, section: str, params: str | os.PathLike[str] | None = None) -> Judge:
-    """An entry of `scorers` or `raters`, opened. ParamsError."""
-    entries = _settings(params).get(section) or {}
-    if name not in entries:
-        raise settings.ParamsError(f"{section} has no {name!r}; {known(name, list(entries))}")
-    return opening.open_judge(f"{section}.{name}", entries[name])
 
 
 def compare(
@@ -270,7 +254,7 @@ def measure(
     >>> found = measure(photo, near, ["unedit_area.delta_e", "edit_area.ssim"], boxes=[(30, 20, 66, 52)])
     >>> found.values["unedit_area.delta_e"], found.directions["unedit_area.delta_e"]
     (0.0, -1)"""
-    setting = slot_setting_of(_settings(params))
+    setting = slot_setting_of(own_settings(params))
     recipe = recipe_for(list(names), bool(boxes or len(masks)))
     if task:
         recipe = slot_settings.configured(recipe_of(task), setting)
@@ -347,7 +331,7 @@ def recipe_asked(task: str | None, names: Sequence[str], regions: object, option
     return recipe
 
 
-def _settings(given: str | os.PathLike[str] | None) -> dict[str, Any]:
+def own_settings(given: str | os.PathLike[str] | None) -> dict[str, Any]:
     """All settings; dino_i, which needs no weights, is a scorer without an entry, too. ParamsError."""
     values = settings.load_own(Path(given) if given is not None else None)
     return values | {"scorers": {"dino_i": {"kind": "dino_i"}} | (values.get("scorers") or {})}

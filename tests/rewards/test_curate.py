@@ -18,10 +18,10 @@ import yaml
 from chat_client import chat_server
 from pixel_scorer import PixelScorer
 
-import editjudge
 from editjudge.core import images, records
 from editjudge.core.errors import UserError
 from editjudge.editors import procedural as edits
+from editjudge.judges import opening
 from editjudge.judges.protocol import Score
 from editjudge.judges.rubrics import load
 from editjudge.rewards import curation as curate
@@ -64,7 +64,7 @@ def test_a_dimension_may_count_in_place_of_the_overall_score(png: Png, monkeypat
         for name, image in zip("ab", edited, strict=True)
     ]
     pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
-    monkeypatch.setattr(editjudge.api, "open_scorer", lambda *_: nullcontext(PixelScorer()))
+    monkeypatch.setattr(opening, "find_judge", lambda *_: nullcontext(PixelScorer()))
     for by, best, score in (("brightness", "b", 200.0), ("likeness", "a", -10.0)):
         command("--pairs", "mine.parquet", "--scorer", "pixel", "--by", by, "--top", "1")
         [kept] = pq.read_table("best/selection.parquet").to_pylist()
@@ -152,8 +152,8 @@ def test_pairs_inside_a_file_and_broken_ones(png: Png) -> None:
         (("--scorer", "dino_i"), "either --pairs, or"),
         (("--pairs", "none.parquet", "--scorer", "dino_i"), "none.parquet"),
         (("--pairs", "none.parquet", "--scorer", "dino_i", "--share", "2"), "--share 2: above 0"),
-        (("--pairs", "mine.parquet", "--scorer", "best"), "scorers has no 'best'; known: dino_i"),
-        (("--pairs", "mine.parquet", "--rater", "best"), "raters has no 'best'"),
+        (("--pairs", "mine.parquet", "--scorer", "best"), "no judge, scorer or rater 'best'; known: dino_i"),
+        (("--pairs", "mine.parquet", "--rater", "best"), "no judge, scorer or rater 'best'"),
     ],
 )
 def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str, png: Png) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import editjudge
+from editjudge import api
 from editjudge.cli.printing import Params
 from editjudge.core.errors import UserError
 from editjudge.core.records import StoredImage
@@ -16,6 +16,7 @@ from editjudge.core.settings import known
 from editjudge.core.tables import opened
 from editjudge.editors.galleries.pictures import Given
 from editjudge.engine.progress import bar
+from editjudge.judges import opening
 from editjudge.rewards import curation
 from editjudge.rewards.curation import CandidateEdit
 from editjudge.sources import formats
@@ -118,7 +119,8 @@ def curate(
         raise UserError("give either --pairs, or --source, --edited and --instructions")
     asked = [candidate for candidate in edits if candidate.reason is None]
     done = [candidate for candidate in edits if candidate.reason is not None]
-    with editjudge.api.open_scorer(str(scorer or rater), "raters" if rater else "scorers", params) as judge:
+    section = "raters" if rater else "scorers"
+    with opening.find_judge({section: api.own_settings(params).get(section)}, str(scorer or rater)) as judge:
         if by is not None and by not in judge.dimensions:
             raise UserError(f"--by {by}: {known(by, judge.dimensions)}")
         done += bar(len(asked), "edits scored", items=curation.scored(asked, judge, by))

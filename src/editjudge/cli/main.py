@@ -1,13 +1,13 @@
 """The program: its commands by name. A command's module is imported when the command is run, or asked for its help."""
 
 import sys
-from collections.abc import Collection, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from editjudge.core import portable
 from editjudge.core.main import guarded
+from editjudge.core.params import known
 
 # group: {command: (where it is in this room, one line of help)}
 COMMANDS = {
@@ -68,17 +68,12 @@ def main(words: Sequence[str] | None = None) -> None:
     portable.set_up()  # before a command imports NumPy
     words = sys.argv[1:] if words is None else words
     name = words[0] if words and not words[0].startswith("-") else "editjudge"
-    known = {"editjudge", *(command for commands in COMMANDS.values() for command in commands)}
+    names = {"editjudge", *(command for commands in COMMANDS.values() for command in commands)}
     try:
-        if name not in known:
-            raise CycloptsError(msg=f"there is no such command; {_nearest(name, known)}")
+        if name not in names:
+            raise CycloptsError(msg=f"there is no such command; {known(name, sorted(names))}")
         command, given, _ = program().parse_args(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         print(f"{name}: {' '.join(str(error).split())} (--help says what there is)", file=sys.stderr)
         sys.exit(2)
     guarded(name, lambda: command(*given.args, **given.kwargs))
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, 1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
