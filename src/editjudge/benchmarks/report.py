@@ -22,7 +22,6 @@ from editjudge.statistics import agreement, pointwise, psychometric
 Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
-SUFFIXES = (".jsonl", ".csv", ".parquet")
 SAID = ("answer", "forward", "backward", "winner", "p_a", "score_a", "score_b")
 
 
@@ -213,17 +212,12 @@ def figures(name: str, setting: Mapping[str, Any], files: Sequence[Path]) -> dic
 
 def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
     """A file's answers by the items' keys. Raises TableError that names file, row and field."""
-    if file.suffix not in SUFFIXES:
-        raise TableError(f"{file}: {file.suffix or 'no ending'} is none of {', '.join(SUFFIXES)}")
-    if not file.is_file():
-        raise TableError(f"{file}: no such file")
     keys = {item.key for item in items}
     edits = {(item.group, model) for item in items if item.models for model in item.models}
     said: dict[Any, Any] = {}  # of an item by its key, or the score of an edit by its prompt and model
-    for number, row in enumerate(reading.READERS[file.suffix](file)):
+    for record in reading.read(reading.Table(path=str(file))):
         try:
-            if isinstance(row, RowError):
-                raise row
+            row = record.values
             name: Any = str(row["key"]) if "key" in row else (str(row.get("prompt")), str(row.get("model")))
             possible, what = (keys, "key") if "key" in row else (edits, "fields prompt and model")
             value = _answer(row) if "key" in row else _number(row, "score")
@@ -233,7 +227,7 @@ def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
                 raise RowError(f"{what}: {name!r:.120} stands already in an earlier row")
             said[name] = value
         except RowError as error:
-            raise TableError(f"{file}: row {number}: {error}") from error
+            raise TableError(f"{file}: row {record.number}: {error}") from error
     if any(isinstance(name, tuple) for name in said):
         for item in items:
             if item.models and item.group is not None:

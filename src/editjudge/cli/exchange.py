@@ -163,7 +163,7 @@ def export_edits(
 ) -> None:
     """Write a selection of `editjudge curate` to train an editor on, the score in words in each instruction.
 
-    Reward-conditioned editors learn so.
+    Reward-conditioned editors are trained on such data.
 
     Args:
         out: The folder of the data set.

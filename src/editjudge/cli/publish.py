@@ -68,7 +68,7 @@ def push(repo: "Repo", remote: str, stages: Sequence[str]) -> None:
 
 
 def fill(repo: "Repo", stages: Sequence[str]) -> int:
-    """Gives published/ the stages' objects and takes all others away; its bytes. PublishError: there are too many."""
+    """Puts the stages' objects into published/ and removes all others; its bytes. PublishError: they are too many."""
     outs = outputs(repo, stages)
     sizes = {out.def_path: out.meta.size or 0 for out in outs}
     sizes[str(RECORDS)] = sum(file.stat().st_size for file in record_files())
@@ -294,7 +294,7 @@ def hashes(stage: Mapping[str, Any], kind: str) -> dict[str, str]:
 
 
 def differences(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
-    """What to tell, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed.
+    """What to print, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed.
 
     Differences begin at stages that wrote files otherwise from the same deps, or that one lock alone has. A stage that
     ran from other deps only follows."""
@@ -311,7 +311,7 @@ def differences(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bo
 
 
 def working_copy(root: Path, folder: Path) -> None:
-    """A repository of its own with git's files of `root` as they are now, of which nothing has run."""
+    """Makes `folder` a git repository with the tracked files of `root` as they are now, without dvc.lock."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         if (root / name).is_file():
@@ -322,7 +322,7 @@ def working_copy(root: Path, folder: Path) -> None:
 
 
 def small_copy(root: Path, folder: Path) -> None:
-    """Such a copy with few tasks and small numbers: profiles/small.yaml."""
+    """A `working_copy` with the profile small: few tasks and small numbers."""
     working_copy(root, folder)
     command = [sys.executable, "-m", "editjudge", "profile", "small"]
     subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
@@ -334,7 +334,7 @@ def results(lock: Lock) -> dict[str, str]:
 
 
 def small_differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
-    """What to tell of the small graph, and whether all is as committed. now: in the order in which the stages ran."""
+    """What to print of the small graph, and whether all is as committed. now: in the order in which the stages ran."""
     found = results(now)
     files = [path for path in {**found, **committed} if found.get(path) != committed.get(path)]
     if not files:

@@ -56,7 +56,7 @@ class PickleError(ValueError):
 
 @dataclass(frozen=True)
 class PickledName:
-    """A class or function of the pickle: its kind, which stands for what is made here in its place."""
+    """A class or function that the pickle names. kind: which stand-in a call of it makes."""
 
     kind: str
 
@@ -131,7 +131,7 @@ class Reader:
         return taken
 
     def call(self, function: Any, given: Any) -> Any:
-        """What stands for the object that a class or function would make of `given`."""
+        """The stand-in for the object that calling a class or function with `given` would make."""
         if not isinstance(function, PickledName):
             raise refused(f"a call of a {type(function).__name__}")
         match function.kind, given:
@@ -188,7 +188,7 @@ class Reader:
         return values.tolist()
 
     def spend(self, size: int) -> None:
-        """The same bytes cannot become more and more images."""
+        """Counts the bytes of pixels. PickleError: more than the pickle has, since it uses some of them several times."""
         self.pixels -= size
         if self.pixels < 0:
             raise PickleError("more pixels than it has bytes")

@@ -100,7 +100,7 @@ class RewardService:
             yield
 
     async def health(self, request: Request) -> JSONResponse:
-        """As UniRL wants to see it: each reward's name, and what it has."""
+        """In the form that UniRL reads: the scorer's name, and the names of the values it gives."""
         return JSONResponse({"status": "ok", "rewards": {self.served.name: list(self.rewards)}})
 
     async def tell(self, request: Request) -> PlainTextResponse:
@@ -130,7 +130,7 @@ class RewardService:
         return answer
 
     async def enter(self, request: Request, place: "PendingEdits") -> None:
-        """Whose key is wrong, or has no place, is sent away before its body is held."""
+        """Checks the key and takes a place before the body is read. A refused request's body is read and dropped."""
         try:
             self.admit(request)
             place.take(1)
@@ -138,7 +138,7 @@ class RewardService:
             size = 0
             with suppress(ClientDisconnect, TimeoutError):
                 async with asyncio.timeout(serving.BODY_SECONDS):
-                    async for chunk in request.stream():  # read and forgotten, so that the client gets to read why
+                    async for chunk in request.stream():  # a client that still sends does not read the refusal
                         if (size := size + len(chunk)) > self.limit:
                             break
             raise
@@ -235,7 +235,7 @@ async def refusal(request: Request, error: Exception) -> JSONResponse:
 
 
 def run(service: RewardService, port: int) -> None:
-    """Serves until SIGTERM or Ctrl-C; what is asked by then is answered first."""
+    """Serves until SIGTERM or Ctrl-C. Requests that came before it are still answered."""
     host, stop = service.how.host, service.how.stop_seconds
     print(f"http://{host}:{port} serves {service.served.name}", flush=True)
     uvicorn.run(service.app(), host=host, port=port, log_level="warning", timeout_graceful_shutdown=stop)

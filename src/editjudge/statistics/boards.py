@@ -89,7 +89,7 @@ def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> Rows:
 
 
 def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
-    """A warning for each model and each dimension none of whose matches has a verdict."""
+    """A warning for each model and each dimension without a match that has a verdict."""
     sides = {*table["model_a"], *table["model_b"]}
     missing = [f"model {name}" for name in sorted(sides - set(found.models))]
     missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]

@@ -228,5 +228,5 @@ def _refuse(path: Path, bad: pd.Series, why: str, column: pd.Series | None = Non
 
 
 def _place(path: Path | str, number: Any) -> str:
-    """A line of a file, or a match of one whose matches are not lines; from 1."""
+    """Where a match stands, for errors: the line of a JSONL file, else the number of the match, from 1."""
     return f"{path}: {'line' if str(path).endswith('.jsonl') else 'match'} {number}"

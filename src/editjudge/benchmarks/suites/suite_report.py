@@ -126,7 +126,7 @@ def _in_run(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """As the public scripts take it: the sum in order, by their number."""
+    """The mean as the public scripts compute it: the sum in the given order, by the count; None without values."""
     return sum(values) / len(values) if values else None
 
 
