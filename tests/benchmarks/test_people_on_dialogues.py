@@ -36,7 +36,7 @@ def test_shares_and_agreement(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("d0,m,a,maybe,no,no\n", "row 0: field content_memory: yes or no expected, not 'maybe'"),
-        ("d9,m,a,yes,no,no\n", "row 0: field id: 'd9' is none of d0, d1"),
+        ("d9,m,a,yes,no,no\n", "row 0: field id: the suite has no dialogue 'd9'"),
         ("d0,m,a,yes,no,no\nd0,m,a,yes,no,no\n", "row 1: a has answered already about d0 by m"),
         ("d0,,a,yes,no,no\n", "row 0: empty field: model"),
     ],

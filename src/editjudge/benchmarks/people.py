@@ -24,7 +24,9 @@ def read(path: Path, dialogues: Sequence[str]) -> Answers:
     found: Answers = {}
     for record in reading.read(reading.Table(path=str(path))):
         try:
-            key, model, rater = record.choice("id", dialogues), record.text("model"), record.text("rater")
+            key, model, rater = map(record.text, ("id", "model", "rater"))
+            if key not in dialogues:
+                raise RowError(f"field id: the suite has no dialogue {key!r:.80}")
             if missing := [name for name in ASPECTS if name not in record.values]:
                 raise RowError(f"no column {', '.join(missing)}")
             if rater in (raters := found.setdefault((key, model), {})):

@@ -188,7 +188,7 @@ class Reader:
         return values.tolist()
 
     def spend(self, size: int) -> None:
-        """Counts the bytes of pixels. PickleError: more than the pickle has, since it uses some of them several times."""
+        """Counts bytes of pixels. PickleError: more than the pickle has, since it uses some of them several times."""
         self.pixels -= size
         if self.pixels < 0:
             raise PickleError("more pixels than it has bytes")
