@@ -90,9 +90,9 @@ def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
     assert 'editjudge_reward_requests_total{form="score",status="200"} 300' in lines
     assert 'editjudge_reward_edits_total{form="score",result="scored"} 285' in lines
     assert 'editjudge_reward_edits_total{form="score",result="unscored"} 15' in lines
-    assert f"editjudge_reward_batches_total{{}} {len(running.scorer.batches)}" in lines
-    assert f"editjudge_reward_batch_edits_total{{}} {sum(running.scorer.batches)}" in lines
-    assert "editjudge_reward_pending{} 0" in lines
+    assert f"editjudge_reward_batches_total {len(running.scorer.batches)}" in lines
+    assert f"editjudge_reward_batch_edits_total {sum(running.scorer.batches)}" in lines
+    assert "editjudge_reward_pending 0" in lines
     assert 'editjudge_reward_seconds_bucket{le="+Inf"} 300' in lines
     assert "editjudge_reward_seconds_count 300" in lines
 
@@ -178,7 +178,7 @@ def test_whoever_finds_it_full_is_told_to_come_back() -> None:
         assert reply.json() == {"error": "4 edits are waiting: ask again later"}
         counts = running.service.metrics.counts
         later = threads.submit(reward_client.score, running.url, edits)
-        until(lambda: counts["requests", 'form="score",status="503"'] == 2)
+        until(lambda: counts["requests_total", 'form="score",status="503"'] == 2)
         running.scorer.go.set()
         assert [each.result()[0]["overall"] for each in first] == [each["overall"] for each in later.result()]
         until(lambda: running.pending == 0)

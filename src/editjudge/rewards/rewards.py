@@ -10,7 +10,7 @@ import json
 import math
 import pickle
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import repeat
@@ -34,38 +34,33 @@ from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
 
-SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # upper bounds of the histogram
+SECONDS = ("0.01", "0.03", "0.1", "0.3", "1.0", "3.0", "10.0", "30.0", "100.0", "+Inf")  # bounds of the histogram
 PREFIX = "editjudge_reward"
-KINDS = {"requests": "counter", "edits": "counter", "batches": "counter", "batch_edits": "counter", "pending": "gauge"}
+COUNTERS = dict.fromkeys(("requests_total", "edits_total", "batches_total", "batch_edits_total"), "counter")
+KINDS = COUNTERS | {"pending": "gauge", "seconds": "histogram"}
 
 
 class Metrics:
-    """Counts, in Prometheus' text form."""
+    """Counts by name and labels, in Prometheus' text form."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()  # by name and labels
-        self.seconds: Counter[float] = Counter()  # requests by the bound that they stay below
-        self.total = 0.0
+        self.counts: dict[tuple[str, str], float] = defaultdict(int)
 
-    def add(self, name: str, count: int = 1, **labels: object) -> None:
+    def add(self, name: str, count: float = 1, **labels: object) -> None:
         self.counts[name, ",".join(f'{key}="{value}"' for key, value in labels.items())] += count
 
     def time(self, seconds: float) -> None:
-        self.total += seconds
-        self.seconds[next((bound for bound in SECONDS if seconds <= bound), math.inf)] += 1
+        for bound in SECONDS:
+            self.add("seconds_bucket", int(seconds <= float(bound)), le=bound)
+        self.add("seconds_sum", seconds)
+        self.add("seconds_count")
 
     def text(self) -> str:
-        lines = []
-        for name, kind in KINDS.items():
-            full = f"{PREFIX}_{name}" + ("_total" if kind == "counter" else "")
-            lines.append(f"# TYPE {full} {kind}")
-            counts = [(labels, count) for (each, labels), count in list(self.counts.items()) if each == name]
-            lines += [f"{full}{{{labels}}} {count}" for labels, count in sorted(counts)]
-        lines.append(f"# TYPE {PREFIX}_seconds histogram")
-        for bound in (*SECONDS, math.inf):
-            below = sum(count for each, count in self.seconds.items() if each <= bound)
-            lines.append(f'{PREFIX}_seconds_bucket{{le="{"+Inf" if bound == math.inf else bound}"}} {below}')
-        lines += [f"{PREFIX}_seconds_sum {self.total}", f"{PREFIX}_seconds_count {self.seconds.total()}"]
+        lines, counts = [], list(self.counts.items())
+        for family, kind in KINDS.items():
+            lines.append(f"# TYPE {PREFIX}_{family} {kind}")
+            own = ((name, f"{{{labels}}}" * bool(labels), n) for (name, labels), n in counts if name.startswith(family))
+            lines += [f"{PREFIX}_{name}{labels} {number}" for name, labels, number in own]
         return "\n".join(lines) + "\n"
 
 
@@ -124,7 +119,7 @@ class RewardService:
                 raise
             finally:
                 place.leave()
-                self.metrics.add("requests", form=form, status=status)
+                self.metrics.add("requests_total", form=form, status=status)
                 self.metrics.time(time.monotonic() - start)
 
         return answer
@@ -178,7 +173,7 @@ class RewardService:
         answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
         for each in rewards:
-            self.metrics.add("edits", form=name, result="scored" if math.isfinite(each.reward) else "unscored")
+            self.metrics.add("edits_total", form=name, result="scored" if math.isfinite(each.reward) else "unscored")
         reply = asked.reply(rewards, self.served)
         if asked.pickled:
             return Response(pickle.dumps(reply), media_type="application/octet-stream")
@@ -192,8 +187,8 @@ class RewardService:
             return await self.batcher.ask(edit, request)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        self.metrics.add("batches")
-        self.metrics.add("batch_edits", len(edits))
+        self.metrics.add("batches_total")
+        self.metrics.add("batch_edits_total", len(edits))
         return self.scorer.score(edits)
 
     def reward(self, answer: Score | Unscored) -> Reward:
