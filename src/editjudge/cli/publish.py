@@ -40,21 +40,17 @@ Lock = Mapping[str, Mapping[str, Any]]
 CARD = Path(__file__).with_name("card.md").read_text()
 
 
-class PublishError(UserError):
-    """The state cannot be published."""
-
-
 def outputs(repo: "Repo", stages: Sequence[str]) -> list[Any]:
     """The cached outputs of the stages, of all items or of one (stage@item); of all where none is named."""
     every = [({out.stage.addressing, out.stage.addressing.partition("@")[0]}, out) for out in repo.index.outs]
     every = [(names, out) for names, out in every if out.use_cache]
     if unknown := set(stages).difference(*(names for names, _ in every)):
-        raise PublishError(f"dvc.yaml has no stage {sorted(unknown)[0]} with outputs to publish")
+        raise UserError(f"dvc.yaml has no stage {sorted(unknown)[0]} with outputs to publish")
     return [out for names, out in every if not stages or names & set(stages)]
 
 
 def push(repo: "Repo", remote: str, stages: Sequence[str]) -> None:
-    """Pushes to a remote and looks there for every object. PublishError names what is not there."""
+    """Pushes to a remote and looks there for every object. UserError names what is not there."""
     from dvc.exceptions import DvcException
 
     try:
@@ -62,19 +58,19 @@ def push(repo: "Repo", remote: str, stages: Sequence[str]) -> None:
         paths = [out.def_path for out in outputs(repo, stages)]
         found = repo.data_status(paths, remote=remote, not_in_remote=True, remote_refresh=True, granular=True)
     except (DvcException, OSError) as error:
-        raise PublishError(f"remote {remote}: {' '.join(str(error).split())}") from None
+        raise UserError(f"remote {remote}: {' '.join(str(error).split())}") from None
     if lacking := sorted(found["not_in_remote"]):
-        raise PublishError(f"remote {remote} lacks {len(lacking)} objects, among them {lacking[0]}: nothing was tagged")
+        raise UserError(f"remote {remote} lacks {len(lacking)} objects, among them {lacking[0]}: nothing was tagged")
 
 
 def fill(repo: "Repo", stages: Sequence[str]) -> int:
-    """Puts the stages' objects into published/ and removes all others; its bytes. PublishError: they are too many."""
+    """Puts the stages' objects into published/ and removes all others; its bytes. UserError: they are too many."""
     outs = outputs(repo, stages)
     sizes = {out.def_path: out.meta.size or 0 for out in outs}
     sizes[str(RECORDS)] = sum(file.stat().st_size for file in record_files())
     if (size := sum(sizes.values())) > MOST_BYTES:
         largest = max(sizes, key=lambda path: sizes[path])
-        raise PublishError(f"published/ would have {size:,} bytes, most are {MOST_BYTES:,}; the largest is {largest}")
+        raise UserError(f"published/ would have {size:,} bytes, most are {MOST_BYTES:,}; the largest is {largest}")
     push(repo, FOLDER, stages)
     wanted = {found.value for out in outs for infos in out.get_used_objs().values() for found in infos}
     for file in set(Path(FOLDER).rglob("*")) - set(record_files()):
@@ -136,9 +132,9 @@ def publish(*stages: str, version: str | None = None) -> None:
     artifacts = params.load(Path("dvc.yaml")).get("artifacts") or {}
     ours = [f":!{path}" for path in (FOLDER, CARDS)]
     if changed := git("status", "--porcelain", "--untracked-files=no", "--", ".", *ours):
-        raise PublishError(f"{len(changed.splitlines())} files are changed and not committed: {changed.split()[1]}")
+        raise UserError(f"{len(changed.splitlines())} files are changed and not committed: {changed.split()[1]}")
     if version and (taken := git("tag", "--list", f"*@{version}")):
-        raise PublishError(f"{taken.split()[0]} is registered already")
+        raise UserError(f"{taken.split()[0]} is registered already")
     write_records()
     with Repo() as repo:
         size = fill(repo, stages)
