@@ -79,15 +79,6 @@ def fill(repo: "Repo", stages: Sequence[str]) -> int:
     return size
 
 
-def flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """The numbers of a metrics file outside of its lists, as `dvc metrics show` has them."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{before}{name}.")
-        elif isinstance(value, int | float):
-            yield before + name, f"{value:,}"
-
-
 def intervals(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each judge's accuracy, or each model's rating by each judge, with its interval, which a separated board lacks."""
 
@@ -105,11 +96,14 @@ def intervals(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def card(name: str, artifact: dict[str, Any], origin: dict[str, Any]) -> str:
     """The card of an artifact: what it is, its figures with intervals, commit, stage, params and inputs."""
+    from dvc.utils.flatten import flatten  # as `dvc metrics show` names them
+
     rows = []
     for file in artifact.get("meta", {}).get("metrics", ()):
         values = json.loads(Path(file).read_text())
         values = values[0] if isinstance(values, list) else values  # of records.write_details
-        rows += [f"| {key} | {value} |" for key, value in [*intervals(values)] or [*flat(values)]]
+        numbers = ((key, f"{value:,}") for key, value in flatten(values).items() if isinstance(value, int | float))
+        rows += [f"| {key} | {value} |" for key, value in [*intervals(values)] or numbers]
         rows += [f"| all figures | `{file}` |"]
     figures = "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
     text = yaml.safe_dump(origin, sort_keys=False, width=120, allow_unicode=True)
