@@ -5,7 +5,7 @@ A missing file leaves its table or chart empty, and the page says which stage wr
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from fnmatch import fnmatchcase as fnmatch
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from editjudge.core.settings import FORBID, Positive
 PUBLISHED, CHARTS = (Path(__file__).with_name(name) for name in ("published.yaml", "charts.yaml"))
 Rows = Sequence[Mapping[str, Any]]
 BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches", "known_damage")
-PLACE = re.compile(r"\\\$\\\{[\w.]+\\\}")
+PLACE = re.compile(r"\$\{[\w.]+\}")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -203,10 +203,10 @@ def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[st
         chart["spec"]["layer"] = layers[at is None :]
         chart["spec"]["height"] = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
         yield chart
-        columns = {"first": "first_side_preference", "low": "low", "high": "high"}
+        places = [(row["judge"], row["position"]) for row in report["judges"]]
         rows = [
-            {"judge": row["judge"]} | {end: row["position"][of] for end, of in columns.items()}
-            for row in report["judges"]
+            {"judge": judge, "first": at["first_side_preference"], "low": at["low"], "high": at["high"]}
+            for judge, at in places
         ]
         yield figure("position", rows, name, height=24 * len(rows))
         known = [(row["judge"], curve) for row in report["judges"] for curve in row.get("psychometric") or ()]
@@ -328,18 +328,11 @@ def _meet(outs: Iterable[Any], deps: Iterable[str]) -> bool:
     """Whether one of the deps can be one of the outs for some values of their placeholders, such as ${key}.
 
     A dep that begins with a placeholder is a user's file."""
-    pairs = ((out if isinstance(out, str) else next(iter(out)), dep) for out in outs for dep in deps)
+    names = [out if isinstance(out, str) else next(iter(out)) for out in outs]
+    made, read = ([PLACE.sub("*", path).split("/") for path in each] for each in (names, deps))
     return any(
-        out.count("/") == dep.count("/")
-        and all(
-            _pattern(part).fullmatch(other) or _pattern(other).fullmatch(part)
-            for part, other in zip(out.split("/"), dep.split("/"), strict=True)
-        )
-        for out, dep in pairs
-        if not dep.startswith("${")
+        len(out) == len(dep) and all(fnmatch(a, b) or fnmatch(b, a) for a, b in zip(out, dep, strict=True))
+        for out in made
+        for dep in read
+        if not dep[0].startswith("*")
     )
-
-
-@cache
-def _pattern(part: str) -> re.Pattern[str]:
-    return re.compile(PLACE.sub(".*", re.escape(part)))
