@@ -66,7 +66,7 @@ def test_a_mistake_is_one_line(work: Path) -> None:
     asked = [*whole, "--model", "m", "--base-url", "http://127.0.0.1:1/v1"]
     for words, said in (
         (whole, "suite: who rates? --rater"),
-        ([*whole, "--rater", "x"], "suite: raters has no 'x'; known: "),
+        ([*whole, "--rater", "x"], "suite: params.yaml has no key 'raters.x'; raters: "),
         ([*whole[:3], "nowhere", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"], "suite: nowhere not found"),
         (asked, "suite: whose edits? --gallery"),
         ([*asked, "--gallery", "a/m", "b/m"], "suite: a/m not found"),

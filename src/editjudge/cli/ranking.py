@@ -15,7 +15,7 @@ from editjudge.cli.printing import Params, complain, table
 from editjudge.core import params as settings
 from editjudge.core import records
 from editjudge.core.errors import FileError, UserError
-from editjudge.core.settings import known, read
+from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
@@ -120,10 +120,8 @@ def suite(
     texts = {name: None if path is None else str(path) for name, path in (("images", images), ("people", people))}
     setting = read("--cases", suites.SuiteSetting, {"form": suite, "path": str(cases)} | texts)
     if rater:
-        entries = settings.leaf(settings.load_own(params), "raters")
-        if absent := [name for name in rater if name not in entries]:
-            raise settings.ParamsError(f"raters has no {absent[0]!r}; {known(absent[0], list(entries))}")
-        given = {name: entries[name] for name in rater}
+        values = settings.load_own(params)
+        given = {name: settings.leaf(values, f"raters.{name}") for name in rater}
     elif model and base_url:
         rubrics = suites.SUITES[suite].rubrics or "imgedit"
         entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": rubrics}

@@ -12,7 +12,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import work, write_bytes
 from editjudge.core.params import ParamsError
 from editjudge.core.records import Row
-from editjudge.core.settings import known, section
+from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.grounding.grounding import Grounded, ground
@@ -49,8 +49,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     """The page of the prompts with these keys, or of the first `limit` ones of the pool; its images go to `folder`.
 
     Raises ParamsError for an unknown task or key, FileError and ContractError for data that is not there."""
-    if task not in params.leaf(values, "tasks"):
-        raise ParamsError(f"tasks: {task!r} is none; {known(task, values['tasks'])}")
+    params.leaf(values, f"tasks.{task}")
     pool = Path(f"data/pools/{task}.parquet")
     wanted = (row for row in records.iterate(pool, "pools") if not keys or row["key"] in keys)
     rows = {row["key"]: row for row in islice(wanted, None if keys else limit)}
