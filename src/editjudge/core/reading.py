@@ -105,6 +105,13 @@ class Record:
         value = self[field]
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
 
+    def two(self, field: str) -> list[Any]:
+        """A field that is a list of two. Raises RowError."""
+        value = self[field]
+        if not isinstance(value, list) or len(value) != 2:
+            raise RowError("wrong type", f"{field}: a list of two expected, not {value!r:.40}")
+        return value
+
     def choice(self, field: str, known: Collection[T]) -> T:
         """A field that holds one of the known words. Raises RowError that lists them."""
         value = self[field]
@@ -116,6 +123,13 @@ class Record:
         """The images that the values hold or name, see `picture` and `file_bytes`. Raises RowError."""
         shown = [picture(value, "an image") for value in values]
         return tuple(each if isinstance(each, bytes) else self.file_bytes(each) for each in shown)
+
+    def found(self, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
+        """The images as `pictures` gives them; where one is missing, as many empty ones, and why."""
+        try:
+            return self.pictures(*values), None
+        except RowError as error:
+            return (b"",) * len(values), str(error)
 
     def file_bytes(self, path: str) -> bytes:
         """The file of an image path, as `at_path` finds it in the folder of images. Raises RowError."""

@@ -7,17 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 
-from editjudge.benchmarks.preferences.item import (
-    BenchmarkSetting,
-    HumanVerdict,
-    Item,
-    Point,
-    collect,
-    content,
-    had,
-    pairs,
-    two,
-)
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, Point, collect, content, pairs
 from editjudge.core.reading import Record, number, read
 from editjudge.core.tables import RowError, TableError
 
@@ -36,7 +26,7 @@ def load(setting: BenchmarkSetting) -> list[Item]:
 
 
 def _item(record: Record) -> Item:
-    edited, models = two(record, "gens"), [str(model) for model in two(record, "models")]
+    edited, models = record.two("gens"), [str(model) for model in record.two("models")]
     verdicts: dict[str, HumanVerdict] = {**TIES, models[1]: "Image B", models[0]: "Image A"}
     return Item(
         key=record.key,
@@ -70,5 +60,5 @@ def _point(record: Record) -> Point:
     except RowError as error:
         raise TableError(f"{record.file}: row {record.number}: {error}") from error
     task = str(record.get("task") or "image_editing")
-    (shown, edited), failed = had(record, source, record.get("gen"))
+    (shown, edited), failed = record.found(source, record.get("gen"))
     return Point(f"{source}: {instruction}", model, task, instruction, shown, edited, (score,), failed)

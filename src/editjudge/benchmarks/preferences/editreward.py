@@ -14,16 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import (
-    BenchmarkSetting,
-    HumanVerdict,
-    Item,
-    collect,
-    content,
-    failed_item,
-    photo,
-    two,
-)
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, broken, collect, content, photo
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record, read
 from editjudge.core.tables import RowError
@@ -73,14 +64,14 @@ def _item(record: Record) -> Item:
         named = NAMED.fullmatch(key)
         group, models = (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
         place |= {"group": group, "cluster": group, "models": models, "task": ""}
-        edited = two(record, "edited_image_paths")
+        edited = record.two("edited_image_paths")
         shown = content(record, "instruction", record.get("source_image_path"), *edited)
         if len(set(models)) < 2:
             raise RowError(f"field key: {plain(key)!r:.80} compares an edit with itself")
         verdict = record.choice("winner", WINNERS)
         return Item(key=plain(key), dimension="visual_quality", verdict=verdict, **place, **shown)
     except RowError as error:
-        return replace(failed_item(record, str(error)), **place)
+        return replace(broken(record, str(error)), **place)
 
 
 def _sides(words: Any) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, collect, content, photo, two
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, collect, content, photo
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record, read
 from editjudge.core.tables import RowError, TableError, json_object
@@ -27,7 +27,7 @@ def load(setting: BenchmarkSetting) -> list[Item]:
 
 
 def _item(record: Record, shuffle: dict[str, Any] | None) -> Item:
-    names, edited, task = two(record, "key"), two(record, "output_images"), record.text("task_type")
+    names, edited, task = record.two("key"), record.two("output_images"), record.text("task_type")
     name = f"{names[0]}_vs_{names[1]}_task_{task}"
     key = plain(name)
     if shuffle is None:

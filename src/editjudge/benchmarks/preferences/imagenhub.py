@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, Point, had, pairs
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, Point, pairs
 from editjudge.core.reading import Record, locate
 from editjudge.core.tables import RowError, TableError, json_object, tab_separated
 
@@ -33,7 +33,7 @@ def load(setting: BenchmarkSetting) -> list[Item]:
         entry = lookup.get(uid)
         if not isinstance(entry, dict) or not entry.get("instruction"):
             raise TableError(f"dataset_lookup.json: no instruction for {uid}")
-        (source, edited), failed = had(Record(images, 0, {}, images), f"input/{uid}", f"{model}/{uid}")
+        (source, edited), failed = Record(images, 0, {}, images).found(f"input/{uid}", f"{model}/{uid}")
         known = ("text_guided_editing", entry["instruction"], source, edited)
         points.append(Point(uid, model, *known, tuple(scores), failed))
     return pairs(points, "overall")

@@ -80,7 +80,7 @@ def content(record: Record, field: str, source: Any, a: Any, b: Any) -> dict[str
 
     field: the instruction's. source, a, b: as `Record.pictures` takes them. All are empty where one is missing:
     people's verdict stands without them, so that the row stays in the denominator."""
-    images, failed = had(record, source, a, b)
+    images, failed = record.found(source, a, b)
     try:
         instruction = record.text(field)
     except RowError as error:
@@ -88,22 +88,6 @@ def content(record: Record, field: str, source: Any, a: Any, b: Any) -> dict[str
     if failed:
         instruction, images = "", (b"", b"", b"")
     return {"instruction": instruction, **dict(zip(("source", "a", "b"), images, strict=True)), "failed": failed}
-
-
-def had(record: Record, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
-    """The images behind the values, see `Record.pictures`; where one is missing none of them, and why."""
-    try:
-        return record.pictures(*values), None
-    except RowError as error:
-        return (b"",) * len(values), str(error)
-
-
-def two(record: Record, field: str) -> list[Any]:
-    """A field that is a list of two. Raises RowError."""
-    value = record[field]
-    if not isinstance(value, list) or len(value) != 2:
-        raise RowError("wrong type", f"{field}: a list of two expected, not {value!r:.40}")
-    return value
 
 
 def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[Item]:
@@ -117,12 +101,12 @@ def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[
                 raise RowError(f"key {item.key} stands already in an earlier row")
             known.add(item.key)
         except RowError as error:
-            item = failed_item(record, str(error))
+            item = broken(record, str(error))
         items.append(replace(item, where=f"{record.file}: row {record.number}"))
     return items
 
 
-def failed_item(record: Record, reason: str) -> Item:
+def broken(record: Record, reason: str) -> Item:
     """An item of which only the place is known."""
     return Item(record.key, "unknown", "unknown", "", b"", b"", b"", None, cluster=record.key, failed=reason)
 

@@ -5,7 +5,7 @@ metadata.jsonl with paths. The probe set's own columns (damages, models, origin,
 
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Box, Item, collect, content, photo, two
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Box, Item, collect, content, photo
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record, box, number, read
 from editjudge.core.tables import RowError
@@ -18,7 +18,7 @@ def load(setting: BenchmarkSetting) -> list[Item]:
 
 
 def _item(record: Record) -> Item:
-    shown = content(record, "instruction", record.get("source_image"), *two(record, "edited_images"))
+    shown = content(record, "instruction", record.get("source_image"), *record.two("edited_images"))
     key, origin, models = plain(record.text("key")), record.get("origin"), record.get("models")
     return Item(
         key=key,
