@@ -71,16 +71,12 @@ def compare(
     for name in judges:
         if (values["judges"].get(name) or {}).get("backend") == "measures" and not task:
             raise UserError(f"--judge {name} needs --task, such as --task color_alter, and mostly --box")
-    figures, found = Figures(), dict[str, api.Comparison]()
+    figures, about = Figures(), dict[str, Any](task=task, boxes=boxes, params=params)
     if task or names:
         api.recipe_asked(task, names, boxes, "--box")
-        first, second = (
-            api.measure(source, edit, names, task=task, boxes=boxes, params=params).values for edit in (a, b)
-        )
+        first, second = (api.measure(source, edit, names, **about).values for edit in (a, b))
         figures = {name: (value, second[name]) for name, value in first.items()}
-    for name in judges:
-        with api.load_judge(name, params=params) as loaded:
-            found[name] = loaded.compare(source, a, b, instruction, task=task, boxes=boxes)
+    found = {name: api.compare(source, a, b, instruction, judge=name, **about) for name in judges}
     rows = [
         (what, each.winner or f"no verdict: {each.reason}", each.p_a)
         for name, both in found.items()
