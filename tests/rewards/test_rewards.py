@@ -136,7 +136,7 @@ def test_a_failing_scorer_is_an_error_and_not_the_end() -> None:
         (400, "requests.0.history: Input", "/score", b'{"requests": [{"history": 1, "required_rewards": []}]}'),
         (400, "1025 edits in a request", "/score", json.dumps({"edits": own((b"", b""))["edits"] * 1025}).encode()),
         (413, "more than 8388608 bytes", "/score", b" " * (8 * 2**20 + 1)),
-        (400, "2 prompt, 1 image", "/compute", json.dumps({"prompt": ["x", "y"], "image": ["x"]}).encode()),
+        (400, "1 image, 2 prompt", "/compute", json.dumps({"prompt": ["x", "y"], "image": ["x"]}).encode()),
         (400, "the pickle: it is broken", "/", b"\x80\x04x"),
         (400, "prompts: Field required", "/flow_grpo", pickle.dumps({"images": []})),
         (
