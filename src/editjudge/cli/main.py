@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> None:
     names = {"editjudge", *(command for commands in COMMANDS.values() for command in commands)}
     try:
         if name not in names:
-            raise CycloptsError(msg=f"there is no such command; {known(name, sorted(names))}")
+            raise CycloptsError(msg=f"there is no such command; {known(name, sorted(names - {'editjudge'}))}")
         command, given, _ = program().parse_args(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         print(f"{name}: {' '.join(str(error).split())} (--help says what there is)", file=sys.stderr)
