@@ -1,4 +1,4 @@
-"""How judges are asked to compare, by judges/prompts/comparisons, and how replies are read; the prompts of scorers.
+"""How judges are asked to compare, by judges/prompts/comparisons, and how replies are read.
 
 What is asked about visual consistency depends on the task where judges/prompts/tasks has it."""
 
@@ -6,18 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
-from editjudge.core.errors import FileError
 from editjudge.core.params import read_lined
-from editjudge.core.settings import FORBID, Flag, Positive, Text, read
+from editjudge.core.settings import FORBID, Flag, Text
 from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict, ahead
@@ -30,7 +27,7 @@ TRAINED, GENERAL = "pvc", "decision"
 TASKS = prompts.names("judges/prompts/tasks")
 NAMED = {"style_reference": "sref"}  # of these, by GEditBench v2's names
 ANY = "any"
-TOKEN, CRITERIA = "{token}", "{criteria}"
+CRITERIA = "{criteria}"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
 
 
@@ -126,41 +123,3 @@ def _criteria(prompt: Style, dimension: Dimension) -> dict[str, str]:
     """By task: the prompt's own before those of the package."""
     tasks = {task: told(task, "judges/prompts/tasks") for task in TASKS if dimension == CONSISTENCY}
     return {task: each["criteria"] for task, each in ({ANY: told(dimension)} | tasks).items()} | dict(prompt.criteria)
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class ScorerPrompt:
-    """A file of judges/prompts/scorers. questions: turns, as `Prompt.user`; with {criteria}, each dimension has its
-    own. replies: what is answered, {token} once in each, or in the question. Which ones a record is trained with, its
-    key decides."""
-
-    version: Positive
-    source: Text
-    questions: Annotated[tuple[Text, ...], Field(min_length=1)]
-    replies: Annotated[tuple[str, ...], Field(min_length=1)]
-
-    @property
-    def of_each(self) -> bool:
-        """Whether each dimension is asked about by itself."""
-        return CRITERIA in self.questions[0]
-
-    @classmethod
-    def load(cls, name: str) -> "ScorerPrompt":
-        """The prompt in judges/prompts/scorers/<name>.yaml. FileError, ParamsError: there is none, or it is none."""
-        file = f"judges/prompts/scorers/{name}.yaml"
-        prompt = read(file, cls, read_lined(prompts.PACKAGE / file, {}).value)
-        prompt.check(file)
-        return prompt
-
-    def check(self, file: str, token: str = TOKEN) -> None:
-        """FileError: no token in question or reply, images in another order, or criteria in some questions only."""
-        for question, reply in product(self.questions, self.replies):
-            if (question + reply).count(token) != 1:
-                raise FileError(f"{file}: replies: {reply!r} must have {token} once, or its question")
-        for question in self.questions:
-            if prompts.Prompt(version=1, source="-", user=question).images != ("source", "edited"):
-                raise FileError(
-                    f"{file}: questions: each must show {{source}} and then {{edited}}, on lines of their own"
-                )
-            if (CRITERIA in question) != self.of_each:
-                raise FileError(f"{file}: questions: all or none have {CRITERIA}")

@@ -19,7 +19,7 @@ from editjudge.core.errors import FileError
 from editjudge.judges.scorers import checkpoint
 from editjudge.judges.scorers import model as asking
 from editjudge.judges.scorers.model import Head, ScoringModel, TokenRow, add_token, aggregate, embeddings, load
-from editjudge.judges.styles import ScorerPrompt
+from editjudge.judges.scorers.questions import ScorerPrompt
 from editjudge.models.chat.checkpoint import Precision
 from editjudge.training import lesson
 from editjudge.training.lesson import Batch, Collate, TrainedModel

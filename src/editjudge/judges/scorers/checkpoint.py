@@ -27,7 +27,7 @@ from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, r
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import model as scoring
 from editjudge.judges.scorers.model import Head, Looks, ScoringModel, aggregate, embeddings
-from editjudge.judges.styles import ScorerPrompt
+from editjudge.judges.scorers.questions import ScorerPrompt
 from editjudge.models.chat.checkpoint import Precision, decode, load_processor, side_unit
 from editjudge.vision.loading import NoMemory, within_memory
 

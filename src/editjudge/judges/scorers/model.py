@@ -19,7 +19,8 @@ from transformers.utils import ModelOutput
 
 from editjudge.core import checkpoints
 from editjudge.core.prompts import Prompt
-from editjudge.judges.styles import CRITERIA, TOKEN, ScorerPrompt, told
+from editjudge.judges.scorers.questions import TOKEN, ScorerPrompt
+from editjudge.judges.styles import CRITERIA, told
 from editjudge.models.chat.checkpoint import DTYPES, Precision, model_class
 
 IGNORED = -100

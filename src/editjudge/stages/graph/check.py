@@ -26,8 +26,9 @@ from editjudge.editors.settings import ApiSetting, Editors
 from editjudge.engine.unfinished import Shares
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import rubrics
+from editjudge.judges.scorers.questions import ScorerPrompt
 from editjudge.judges.settings import JudgeSetting, RaterSetting, ScorerEntry
-from editjudge.judges.styles import Dimension, ScorerPrompt
+from editjudge.judges.styles import Dimension
 from editjudge.labels import tiers
 from editjudge.labels.rows import LabelSource
 from editjudge.measures.annotation import slot_settings
