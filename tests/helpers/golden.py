@@ -37,7 +37,7 @@ from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.styles import style
-from editjudge.labels.tiers import PairsSetting, read_rules
+from editjudge.labels.tiers import PairsSetting, rules_of
 from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -194,16 +194,16 @@ def response() -> Any:
 @functools.cache
 def training_pairs() -> Rows:
     """Of all prompts, by measures; the thresholds are those of params.yaml."""
-    setting, rows = vars(read("train_pairs", PairsSetting, settings()["train_pairs"])), []
+    pairs, rows = section(settings(), "train_pairs", PairsSetting), []
     missing = slot_settings.unconfigured(section(settings(), "measures", SlotSetting))
     instructions = {(pair["task"], pair["key"]): pair["instruction"] for pair in raw_pairs()}
     rows_of = annotations()
     sums = {(r["task"], r["key"], r["model"]): (r["source_sha256"], r["edit_sha256"]) for r in rows_of}
     for task in TASKS:
         own = [row for row in annotations() if row["task"] == task]
-        rules = read_rules(recipe(task), setting["thresholds"], missing)
-        chosen, _ = train_pairs.choose(own, setting, task, rules)
-        rows += train_pairs.to_rows(chosen, instructions, sums, setting["seed"])
+        rules = rules_of(recipe(task), pairs, missing)
+        chosen, _ = train_pairs.choose(own, vars(pairs), task, rules)
+        rows += train_pairs.to_rows(chosen, instructions, sums, pairs.seed)
     return rows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from editjudge.core import images, masks, params, records
 from editjudge.core.settings import section
-from editjudge.labels.tiers import read_rules
+from editjudge.labels.tiers import PairsSetting, rules_of
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -113,7 +113,7 @@ def _pairs(annotations: list[records.Row], rows: list[records.Row]) -> list[reco
     given = values()
     recipe = load_recipe(ROOT / f"pipelines/{given['tasks'][TASK]}/{TASK}.yaml")
     missing = slot_settings.unconfigured(section(given, "measures", SlotSetting))
-    rules = read_rules(recipe, given["train_pairs"]["thresholds"], missing)
+    rules = rules_of(recipe, section(given, "train_pairs", PairsSetting), missing)
     chosen, _ = train_pairs.choose(annotations, given["train_pairs"], TASK, rules)
     sums = {(TASK, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}
     return train_pairs.to_rows(chosen, {(TASK, row["key"]): row["instruction"] for row in rows}, sums, 0)

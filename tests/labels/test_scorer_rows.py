@@ -18,7 +18,7 @@ from editjudge.labels import adiee, scored
 from editjudge.labels import published as data
 from editjudge.labels.adiee import EditFeatures
 from editjudge.labels.rows import AdieeSource, EditRewardSource, ImageSink, RatingsSource
-from editjudge.labels.tiers import AreaRule
+from editjudge.labels.tiers import AreaRule, PairsSetting
 from editjudge.sources.builtin import scenes
 
 GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}
@@ -317,7 +317,7 @@ def test_scores_that_are_none(values: dict[str, Any], words: str):
 
 
 RULES = [AreaRule("unedit_area", "ssim", 1, 0.6, -0.2)]
-TIERS = {"least_change": 6.0, "mode": "three_tiers", "margin": 0.3}
+TIERS = PairsSetting(mode="three_tiers", margin=0.3, least_change=6.0, prompts_per_task=9, seed=1, thresholds={})
 PROMPTS = {"p": {"instruction": "Make it red.", "origin": "coffee"}, "q": {"instruction": "Add a cup.", "origin": None}}
 
 

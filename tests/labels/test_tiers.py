@@ -5,6 +5,7 @@ import csv
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from editjudge.core.settings import read, section
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings as judge_settings
 from editjudge.labels import thresholds, tiers
-from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, read_rules, tier, votes, z_scores
+from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, tier, votes, z_scores
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -307,6 +308,13 @@ def paper() -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
+def rules_of(thresholds: Any, missing: Mapping[str, str] | None = None) -> tuple[AreaRule, ...]:
+    given = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 9, "least_change": 1.0, "seed": 1}
+    return tiers.rules_of(
+        RECIPE, read("train_pairs", tiers.PairsSetting, given | {"thresholds": thresholds}), missing or {}
+    )
+
+
 def rule(area: str, primary: str, direction: int, elite: float, failure: float, secondary: list) -> AreaRule:
     return AreaRule(area, primary, direction, elite, failure, tuple(secondary))
 
@@ -329,16 +337,16 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))
 def test_the_papers_profile_gives_its_table(paper: dict[str, Any], task: str) -> None:
-    found = read_rules(RECIPES[task], paper["train_pairs"]["thresholds"], {})
+    found = tiers.rules_of(RECIPES[task], section(paper, "train_pairs", tiers.PairsSetting), {})
     assert set(found) == {rule(*row) for row in PAPER.get(task, OURS)}
 
 
 @pytest.mark.parametrize("task", sorted(RECIPES))
 def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
-    thresholds = params.load(ROOT / "params.yaml")["train_pairs"]["thresholds"]
-    laptop = slot_settings.unconfigured(section(params.load(ROOT / "params.yaml"), "measures", SlotSetting))
+    values = params.load(ROOT / "params.yaml")
+    laptop = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     assert "lpips" in laptop
-    rules = read_rules(RECIPES[task], thresholds, laptop)
+    rules = tiers.rules_of(RECIPES[task], section(values, "train_pairs", tiers.PairsSetting), laptop)
     assert rules
     assert not {name for each in rules for name, _ in each.secondary} & set(laptop)
 
@@ -357,39 +365,39 @@ def test_params_name_the_recipe_of_each_of_the_papers_18_tasks() -> None:
 
 def test_what_is_not_configured_has_no_vote_and_may_not_lead() -> None:
     thresholds = {"t": {"edit_area": AREA | {"secondary": ["lpips"]}}}
-    assert read_rules(RECIPE, thresholds, {})[0].secondary == (("lpips", -1),)
+    assert rules_of(thresholds)[0].secondary == (("lpips", -1),)
     why = {"lpips": "measures.lpips is none"}
-    assert read_rules(RECIPE, thresholds, why)[0].secondary == ()
+    assert rules_of(thresholds, why)[0].secondary == ()
     leads = {"t": {"edit_area": AREA | {"primary": "lpips"}}}
     with pytest.raises(params.ParamsError) as error:
-        read_rules(RECIPE, leads, why)
+        rules_of(leads, why)
     for word in ("train_pairs.thresholds.t.edit_area.primary", "pipelines/object_centric/t.yaml", "measures.lpips"):
         assert word in str(error.value)
 
 
 def test_an_area_without_a_primary_measure_does_not_count() -> None:
     second = {"primary": "none", "elite": 0.6, "failure": -0.2, "secondary": None}
-    [found] = read_rules(RECIPE, {"t": {"edit_area": AREA, "unedit_area": second}}, {})
+    [found] = rules_of({"t": {"edit_area": AREA, "unedit_area": second}})
     assert found == rule("edit_area", "ssim", 1, 0.6, -0.2, [])
     with pytest.raises(params.ParamsError, match=r"thresholds\.t: no area counts"):
-        read_rules(RECIPE, {"t": {"unedit_area": second}}, {})
+        rules_of({"t": {"unedit_area": second}})
 
 
 @pytest.mark.parametrize(
     ("thresholds", "words"),
     [
-        (None, r"thresholds\.t is missing"),
+        (None, r"thresholds must have fields"),
         ({}, r"thresholds\.t is missing"),
-        ({"t": None}, r"thresholds\.t is missing"),
-        ({"t": []}, r"thresholds\.t is missing"),
-        ({"t": {"sky": AREA}}, "unknown area 'sky'"),
+        ({"t": {}}, r"thresholds\.t is missing"),
+        ({"t": []}, r"thresholds\.t must have fields"),
+        ({"t": {"sky": AREA}}, r"thresholds\.t\.sky is 'sky'; known: edit_area"),
         ({"t": {"edit_area": 3}}, r"thresholds\.t\.edit_area must have"),
         ({"t": {"edit_area": {"primary": "ssim", "elite": 0.6}}}, r"edit_area\.failure is missing"),
         ({"t": {"edit_area": AREA | {"elite": "high"}}}, r"edit_area\.elite must be a number"),
         ({"t": {"edit_area": AREA | {"failure": 0.7}}}, r"edit_area\.failure is 0\.7, above elite, 0\.6"),
         (
             {"t": {"edit_area": AREA | {"primary": "lpipz"}}},
-            r"edit_area\.primary: unknown measure 'lpipz'; did you mean lpips\?",
+            r"edit_area\.primary is 'lpipz'; did you mean lpips\?",
         ),
         ({"t": {"edit_area": AREA | {"primary": "emd"}}}, r"does not take in edit_area: ssim, lpips"),
         ({"t": {"edit_area": AREA | {"secondary": ["emd"]}}}, r"edit_area\.secondary is emd, which pipelines/"),
@@ -398,7 +406,7 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
 )
 def test_thresholds_that_cannot_be_right_are_named(thresholds: Any, words: str) -> None:
     with pytest.raises(params.ParamsError, match=words):
-        read_rules(RECIPE, thresholds, {})
+        rules_of(thresholds)
 
 
 SSIM_RULES = [tiers.AreaRule("unedit_area", "ssim", 1, 0.64, -0.2)]

@@ -7,12 +7,13 @@ chooses, a class's tag is its name. Where an entry has a model, the fields of bo
 class has a field `model` and the validator `side_by_side`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import is_dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeForm, is_typeddict
 
@@ -69,6 +70,17 @@ def side_by_side(owner: Any, given: Any) -> Any:
         return given
     own = {name: value for name, value in given.items() if name in _fields(owner) and name != MODEL}
     return own | {MODEL: {name: value for name, value in given.items() if name not in own or name == "backend"}}
+
+
+def one_of(names: Collection[str], or_file: bool = False) -> AfterValidator:
+    """A mark of a text that is one of these names, or that of a YAML file."""
+
+    def check(name: str) -> str:
+        if name not in names and not (or_file and name.endswith(".yaml") and Path(name).is_file()):
+            raise ValueError(f"is {name!r}; {known(name, names)}")
+        return name
+
+    return AfterValidator(check)
 
 
 class Wrong(ValueError):

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import hub
 from editjudge.core.prompts import RECORDED
-from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, known, side_by_side
+from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, one_of, side_by_side
 from editjudge.judges import styles
 from editjudge.judges.protocol import Rule
 from editjudge.judges.rubrics import RATERS, SETS
@@ -24,17 +24,8 @@ EMBEDDED = "embedded"
 OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  # fields that raters do not have
 
 
-def _one_of(names: list[str]) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in names and not (name.endswith(".yaml") and Path(name).is_file()):
-            raise ValueError(f"is {name!r}; {known(name, names)}")
-        return name
-
-    return AfterValidator(check)
-
-
-Prompt: TypeAlias = Annotated[Text, _one_of([*STYLES, *styles.PUBLISHED, *RATERS])]
-Rubrics: TypeAlias = Annotated[Text, _one_of([*SETS, *RATERS])]
+Prompt: TypeAlias = Annotated[Text, one_of([*STYLES, *styles.PUBLISHED, *RATERS], or_file=True)]
+Rubrics: TypeAlias = Annotated[Text, one_of([*SETS, *RATERS], or_file=True)]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

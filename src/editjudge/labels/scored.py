@@ -26,7 +26,7 @@ def rows(
     annotations: Iterable[Row],
     prompts: Mapping[str, Row],
     rules: Sequence[tiers.AreaRule],
-    setting: Mapping[str, Any],
+    setting: tiers.PairsSetting,
     test: float,
     dropped: Counter[str],
 ) -> Iterator[Row]:
@@ -35,7 +35,7 @@ def rows(
     annotations: in the order of their prompts."""
     for key, own in groupby(annotations, lambda each: each["key"]):
         known, prompt, left = {each["model"]: each for each in own}, prompts[key], Counter[str]()
-        candidates = tiers.edited(known.values(), setting["least_change"], left)
+        candidates = tiers.edited(known.values(), setting.least_change, left)
         if failed := left["candidates_failed"]:
             dropped["candidates_failed"] += failed
         found, counting = tiers.grade(sorted(candidates, key=lambda each: each.model), rules)
@@ -43,7 +43,7 @@ def rows(
         dropped["candidates_unscored"] += len(candidates) - len(graded)
         winners = {
             frozenset((better.candidate.model, worse.candidate.model)): better.candidate.model
-            for better, worse, objection in tiers.compared(found, counting, setting["mode"], setting["margin"])
+            for better, worse, objection in tiers.compared(found, counting, setting.mode, setting.margin)
             if objection is None
         }
         idle = {m for m, each in known.items() if each["status"] != "failed"} - {each.model for each in candidates}

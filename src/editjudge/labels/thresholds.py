@@ -106,7 +106,7 @@ def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row
     measured = [recipe for recipe in recipes.values() if recipe.judge is None]
     rows: list[records.Row] = []
     for recipe in progress(measured, len(measured), "thresholds"):
-        rules = tiers.read_rules(recipe, setting.thresholds, missing)
+        rules = tiers.rules_of(recipe, setting, missing)
         annotations = records.read(Path(f"data/annotations/{recipe.task}.parquet"), "annotations")
         rows += table_of(recipe.task, annotations, rules, setting)
     if not rows:

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, known, read
+from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, one_of
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.names import AREAS, KINDS
 
@@ -32,6 +32,7 @@ SECTION = "train_pairs.thresholds"
 NONE = "none"  # in place of the primary measure: the area does not count
 DEFAULT = "default"  # in place of a task: what its areas leave out
 Z = Annotated[Real, Field(ge=-100, le=100)]
+MEASURES = sorted(KINDS, key=str.lower)
 
 
 @settings_class(frozen=True, kw_only=True, config=FORBID)
@@ -39,14 +40,27 @@ class AreaSetting:
     """One area of one task. primary: a measure or NONE. elite, failure: the z above which a candidate is elite, and at
     or below which it has failed. secondary: the measures that vote."""
 
-    primary: Text
+    primary: Annotated[Text, one_of([*MEASURES, NONE])]
     elite: Z
     failure: Z
-    secondary: Annotated[Sequence[Text], BeforeValidator(lambda given: () if given is None else given)] = ()
+    secondary: Annotated[
+        Sequence[Annotated[Text, one_of(MEASURES)]], BeforeValidator(lambda given: () if given is None else given)
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.failure > self.elite:
             raise Wrong("failure", f"is {self.failure}, above elite, {self.elite}")
+
+
+def _whole(given: Any) -> Any:
+    """The thresholds of every task, whose areas have the fields of DEFAULT's that they leave out."""
+    if not (isinstance(given, Mapping) and isinstance(default := given.get(DEFAULT) or {}, Mapping)):
+        return given
+    found = {task: areas for task, areas in given.items() if task != DEFAULT}
+    for task, areas in found.items():
+        for area, each in areas.items() if isinstance(areas, Mapping) else ():
+            found[task] = found[task] | {area: {**default.get(area, {}), **each} if isinstance(each, Mapping) else each}
+    return found
 
 
 @settings_class(frozen=True, kw_only=True, config=FORBID)
@@ -58,7 +72,7 @@ class PairsSetting:
     prompts_per_task: Positive
     least_change: Amount
     seed: Count
-    thresholds: Mapping[Text, Any]
+    thresholds: Annotated[Mapping[Text, Mapping[Annotated[Text, one_of(AREAS)], AreaSetting]], BeforeValidator(_whole)]
 
 
 @dataclass(frozen=True)
@@ -77,30 +91,20 @@ class AreaRule:
     secondary: tuple[tuple[str, int], ...] = ()
 
 
-def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:
-    """The rules of the recipe's task.
+def rules_of(recipe: Recipe, pairs: PairsSetting, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:
+    """The rules of the recipe's task. missing: measures that are not configured, and why.
 
-    thresholds: the section `train_pairs.thresholds`; an area has the fields of DEFAULT's that it leaves out. missing:
-    measures that are not configured, and why.
-    ParamsError names the field: of a task without thresholds, an unknown measure or area, thresholds in the wrong
-    order, a measure that the recipe does not take there, and a primary measure that is not configured."""
+    ParamsError names the field: a task without thresholds, a measure that the recipe does not take there, and a primary
+    measure that is not configured."""
     where, file = f"{SECTION}.{recipe.task}", f"pipelines/{recipe.pipeline}/{recipe.task}.yaml"
-    given = thresholds.get(recipe.task) if isinstance(thresholds, Mapping) else None
-    if not (isinstance(given, Mapping) and given):
+    rules = []
+    if not (given := pairs.thresholds.get(recipe.task)):
         raise ParamsError(f"{where} is missing: the task's recipe, {file}, has measures")
-    default, rules = thresholds.get(DEFAULT) or {}, []
-    for area, each in given.items():
-        place = f"{where}.{area}"
-        if area not in AREAS:
-            raise ParamsError(f"{place}: unknown area {area!r}; {known(area, AREAS)}")
-        setting = read(place, AreaSetting, {**default.get(area, {}), **each} if isinstance(each, Mapping) else each)
-        primary, taken = setting.primary, dict(recipe.areas).get(area, ())
+    for area, setting in given.items():
+        place, primary, taken = f"{where}.{area}", setting.primary, dict(recipe.areas).get(area, ())
         if primary == NONE:
             continue
         for role, name in (("primary", primary), *(("secondary", name) for name in setting.secondary)):
-            if name not in KINDS:
-                known_names = known(name, sorted(KINDS, key=str.lower))
-                raise ParamsError(f"{place}.{role}: unknown measure {name!r}; {known_names}")
             if name not in taken:
                 raise ParamsError(f"{place}.{role} is {name}, which {file} does not take in {area}: {', '.join(taken)}")
         if primary in missing:

@@ -65,9 +65,10 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
 
 def rules_of(values: Mapping[str, Any], task: str) -> tuple[Recipe, Sequence[tiers.AreaRule]]:
     """The recipe and the rules of a task; no rules where a VLM judges."""
+    pairs = section(values, "train_pairs", tiers.PairsSetting)
     recipe = load_recipe(Path(f"pipelines/{values['tasks'][task]}/{task}.yaml"))
     missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
-    return recipe, () if recipe.judge else tiers.read_rules(recipe, values["train_pairs"]["thresholds"], missing)
+    return recipe, () if recipe.judge else tiers.rules_of(recipe, pairs, missing)
 
 
 def training_pairs(files: Files) -> list[Row] | None:

@@ -96,13 +96,13 @@ def probe(setting: ProbeSource, to: ImageSink) -> Iterator[records.Row]:
 def annotations(setting: AnnotationsSource, to: ImageSink) -> Iterator[records.Row]:
     """Pairs of the pipeline's annotations, by the rules of train_pairs. ParamsError: a task has no measures."""
     values = params.load()
-    pairs = params.leaf(values, "train_pairs")
+    pairs = section(values, "train_pairs", tiers.PairsSetting)
     missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     for task in setting.tasks:
         recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
         if recipe.judge is not None:
             raise params.ParamsError(f"scorer_data: {task} is judged by VLMs: it has no measures")
-        rules = tiers.read_rules(recipe, pairs["thresholds"], missing)
+        rules = tiers.rules_of(recipe, pairs, missing)
         pool = records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image")
         prompts = {row["key"]: row for row in pool}
         annotated = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")

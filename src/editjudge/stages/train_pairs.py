@@ -179,9 +179,9 @@ def choose_all(
     """Every task with its pairs, from its files, one after the other. missing: unconfigured measures, and why.
 
     Raises ParamsError, before any file is read."""
-    setting = vars(read("train_pairs", tiers.PairsSetting, setting))
+    pairs = read("train_pairs", tiers.PairsSetting, setting)
     measured = {task: recipe for task, recipe in recipes.items() if recipe.judge is None}
-    rules = {task: tiers.read_rules(each, setting["thresholds"], missing) for task, each in measured.items()}
+    rules, setting = {task: tiers.rules_of(each, pairs, missing) for task, each in measured.items()}, vars(pairs)
 
     def of(task: str) -> tuple[list[Chosen], Counter]:
         annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")

@@ -179,7 +179,7 @@ class Check:
         for recipe in recipes:
             if recipe.judge is None and pairs is not None and measures is not None:
                 missing = slot_settings.unconfigured(measures)
-                self.attempt("train_pairs", tiers.read_rules, recipe, pairs.thresholds, missing)
+                self.attempt("train_pairs", tiers.rules_of, recipe, pairs, missing)
         if any(recipe.judge for recipe in recipes) and not (self.values.get("pairwise") or {}).get("judges"):
             self.lines.append("pairwise.judges has no judge")
         for task in self.tree.get("tasks", {}) if "raw_pairs" in self.tree else ():
