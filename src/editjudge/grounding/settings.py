@@ -9,19 +9,13 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.settings import FORBID, Count, ModelName, Positive, Share, Text
 from editjudge.grounding.prompts import Coordinates
 from editjudge.models.chat.models import at_hand
-from editjudge.models.chat.settings import (
-    EmbeddedSetting,
-    LocalParserSetting,
-    LocalVlmSetting,
-    ParserSetting,
-    VlmSetting,
-)
+from editjudge.models.chat.settings import EmbeddedSetting, InquirySetting, LocalInquirySetting
 from editjudge.vision import folders
 from editjudge.vision.folders import Precision
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class GrounderSetting(VlmSetting):
+class GrounderSetting(InquirySetting):
     """A grounder. coordinates: in which its boxes are."""
 
     coordinates: Coordinates = "thousandths"
@@ -44,8 +38,8 @@ class DetectorSetting:
     overlap: Share = 0.8
 
 
-Parser: TypeAlias = ParserSetting | LocalParserSetting
-Grounder: TypeAlias = GrounderSetting | LocalVlmSetting | DetectorSetting
+Parser: TypeAlias = InquirySetting | LocalInquirySetting
+Grounder: TypeAlias = GrounderSetting | LocalInquirySetting | DetectorSetting
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -63,6 +57,6 @@ def found(setting: GroundingSetting) -> GroundingSetting:
         where = f"grounding.{name}.model"
         if isinstance(role, DetectorSetting):
             roles[name] = replace(role, model=str(folders.find(where, role.model, folders.GROUNDING_DINO)))
-        elif isinstance(role, LocalParserSetting):
+        elif isinstance(role, LocalInquirySetting):
             roles[name] = at_hand(f"grounding.{name}", role)
     return replace(setting, **roles)

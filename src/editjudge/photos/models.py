@@ -12,7 +12,7 @@ from editjudge.engine import resume
 from editjudge.measures.annotation.slots import devices_of, weights_version
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
-from editjudge.models.chat.settings import BuiltInSetting, LocalParserSetting, ParserSetting
+from editjudge.models.chat.settings import BuiltInSetting, InquirySetting, LocalInquirySetting
 from editjudge.models.endpoint.spending import Account
 from editjudge.photos import locating, writers
 from editjudge.photos.edits import Writer
@@ -83,14 +83,14 @@ class PhotoModels(ExitStack):
         model = kind(f"{where}.model", str(folder), device, how.dtype, how.batch_size)
         return model, [where, weights_version(folder, how.dtype), identity(kind.__module__)]
 
-    def _ask(self, where: str, role: str, setting: ParserSetting | LocalParserSetting) -> writers.Ask:
+    def _ask(self, where: str, role: str, setting: InquirySetting | LocalInquirySetting) -> writers.Ask:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
         setting = at_hand(where, setting)
         account = self.accounts.setdefault(role, Account(role, setting.price, setting.budget))
         model = self.enter_context(Model(setting, self.cache, account))
 
         def ask(inquiries: Sequence[Inquiry], schema: dict[str, Any]) -> list[Finding]:
-            form = InquiryForm(tuple(inquiries[0].images) if inquiries else (), setting.max_new_tokens, schema)
+            form = InquiryForm.of(inquiries, setting.max_new_tokens, schema)
             return [found for [found] in model.answers(form, list(inquiries))] if inquiries else []
 
         return ask

@@ -70,7 +70,7 @@ class PhotoPool:
     photos: FileName
     filters: PoolFilters
     aesthetic: Aesthetic
-    captioner: Annotated[chat.EmbeddedSetting | chat.VlmSetting | chat.LocalVlmSetting, BACKEND]
+    captioner: Annotated[chat.EmbeddedSetting | chat.InquirySetting | chat.LocalInquirySetting, BACKEND]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -179,7 +179,7 @@ class Instructions:
     test_share: Share
     objects: ObjectThresholds
     background: RegionThresholds
-    writer: Annotated[TemplatesSetting | chat.ParserSetting | chat.LocalParserSetting, BACKEND]
+    writer: Annotated[TemplatesSetting | chat.InquirySetting | chat.LocalInquirySetting, BACKEND]
 
     def __post_init__(self) -> None:
         if isinstance(self.writer, TemplatesSetting) and (more := [t for t in self.types if t not in TEMPLATES]):

@@ -6,15 +6,16 @@ letter, and each token that could have stood there counts for the side whose let
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from editjudge.core.records import Image
 from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, THINKING
 from editjudge.models.endpoint.spending import Usage
 
+NEW_TOKENS, NEW_TOKENS_SEEN = 512, 1024  # of replies to inquiries, and to those that show an image
 UNSURE = 0.01  # most of the probability that may belong to either side, or be unknown
 DECISION = re.compile(rb"""["']?winner["']?\s*:\s*["']?Image (?=[AB]\b)""")
 LETTER = re.compile(rb"([AB])(?!\w)")
@@ -97,12 +98,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class InquiryForm:
-    """How inquiries are put to a model (a ChatForm): the image, if there is one, and the text."""
+    """How inquiries are put to a model (a ChatForm): the image, if there is one, and the text.
+
+    max_new_tokens: the limit of a reply."""
 
     images: tuple[str, ...]
     max_new_tokens: int
     schema: dict[str, Any]
     watched: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, inquiries: Iterable[Inquiry], limit: int, schema: dict[str, Any]) -> Self:
+        """The form of inquiries that all show the same images or none. limit: of a reply; 0: what such replies need."""
+        seen = tuple(dict.fromkeys(name for inquiry in inquiries for name in inquiry.images))
+        return cls(seen, limit or (NEW_TOKENS_SEEN if seen else NEW_TOKENS), schema)
 
     def messages(self, instruction: str) -> list[dict]:
         image = [{"type": "image"} for _ in self.images]

@@ -43,7 +43,6 @@ def _check_url(base_url: str) -> str:
 Address: TypeAlias = Annotated[Text, AfterValidator(_check_url)]
 Seconds: TypeAlias = Annotated[Real, Field(ge=0.001, le=86_400)]
 Tries: TypeAlias = Annotated[Positive, Field(le=100)]
-NewTokens: TypeAlias = Annotated[Positive, Field(le=1_000_000)]
 BatchSize: TypeAlias = Annotated[Positive, Field(le=10_000)]
 
 
@@ -168,37 +167,22 @@ class EmbeddedSetting(BuiltInSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ParserSetting(EndpointSetting):
+class InquirySetting(EndpointSetting):
     """A model behind an endpoint that answers inquiries in words (forms.Inquiry), one reply each."""
 
     passes: Literal[1] = 1
     logprobs: Literal[0] = 0
-    max_new_tokens: NewTokens = 512
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class VlmSetting(ParserSetting):
-    """One that is shown an image."""
-
-    max_new_tokens: NewTokens = 1024
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class LocalParserSetting(TransformersSetting):
-    """A model on this machine, a folder or hub id, that is asked as one behind an endpoint is."""
+class LocalInquirySetting(TransformersSetting):
+    """A model on this machine that is asked so. max_new_tokens: as of HttpSetting."""
 
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     batch_size: BatchSize = 8
     passes: Literal[1] = 1
     reply_tries: Tries = 3
-    max_new_tokens: NewTokens = 512
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class LocalVlmSetting(LocalParserSetting):
-    """One that is shown an image; its boxes are in thousandths."""
-
-    max_new_tokens: NewTokens = 1024
+    max_new_tokens: Count = 0
     max_pixels: Count = 1_310_720
 
 
