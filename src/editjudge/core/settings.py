@@ -73,7 +73,7 @@ def side_by_side(owner: Any, given: Any) -> Any:
 
 
 def one_of(names: Collection[str], or_file: bool = False) -> AfterValidator:
-    """A mark of a text that is one of these names, or that of a YAML file."""
+    """A mark of a text that is one of these names; with or_file: or the name of a YAML file that is there."""
 
     def check(name: str) -> str:
         if name not in names and not (or_file and name.endswith(".yaml") and Path(name).is_file()):
