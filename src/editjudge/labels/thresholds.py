@@ -20,9 +20,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
 from editjudge.engine.progress import progress
 from editjudge.labels import tiers
-from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
-from editjudge.measures.annotation.slot_settings import SlotSetting
 
 QUANTILES = np.round(np.arange(0.05, 1.0, 0.05), 2)
 SIDES = ("failure", "elite")
@@ -100,13 +98,12 @@ def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row
     chosen: tasks of params.yaml, none for all. Raises ParamsError and ContractError."""
     values = params.load()
     setting = section(values, "train_pairs", tiers.PairsSetting)
-    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     tasks = params.leaf(values, "tasks")
     recipes = load_recipes({task: tasks[task] for task in chosen or tasks if task in tasks})
     measured = [recipe for recipe in recipes.values() if recipe.judge is None]
     rows: list[records.Row] = []
     for recipe in progress(measured, len(measured), "thresholds"):
-        rules = tiers.rules_of(recipe, setting, missing)
+        rules = tiers.rules_in(values, recipe)
         annotations = records.read(Path(f"data/annotations/{recipe.task}.parquet"), "annotations")
         rows += table_of(recipe.task, annotations, rules, setting)
     if not rows:

@@ -19,8 +19,10 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, one_of
+from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, one_of, section
+from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import AREAS, KINDS
 
 Tier: TypeAlias = Literal["elite", "normal", "failure"]
@@ -89,6 +91,12 @@ class AreaRule:
     elite: float
     failure: float
     secondary: tuple[tuple[str, int], ...] = ()
+
+
+def rules_in(values: Mapping[str, Any], recipe: Recipe) -> tuple[AreaRule, ...]:
+    """`rules_of` by all parameters. ParamsError, also where the sections are wrong."""
+    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
+    return rules_of(recipe, section(values, "train_pairs", PairsSetting), missing)
 
 
 def rules_of(recipe: Recipe, pairs: PairsSetting, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:

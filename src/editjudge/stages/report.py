@@ -15,9 +15,7 @@ from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine.progress import progress
 from editjudge.labels import explained, tiers
-from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
-from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report import figures, gallery, page
 from editjudge.report.figures import Files, ReportSetting
@@ -65,10 +63,8 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
 
 def rules_of(values: Mapping[str, Any], task: str) -> tuple[Recipe, Sequence[tiers.AreaRule]]:
     """The recipe and the rules of a task; no rules where a VLM judges."""
-    pairs = section(values, "train_pairs", tiers.PairsSetting)
     recipe = load_recipe(Path(f"pipelines/{values['tasks'][task]}/{task}.yaml"))
-    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
-    return recipe, () if recipe.judge else tiers.rules_of(recipe, pairs, missing)
+    return recipe, () if recipe.judge else tiers.rules_in(values, recipe)
 
 
 def training_pairs(files: Files) -> list[Row] | None:

@@ -21,9 +21,7 @@ from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee, published, rows, scored, tiers
 from editjudge.labels.rows import AnnotationsSource, ImageSink, LabelSource, ProbeSource
-from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
-from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
 
 # The probe set: edits whose two dimensions are known, as each of them is chosen apart from the other.
@@ -97,12 +95,11 @@ def annotations(setting: AnnotationsSource, to: ImageSink) -> Iterator[records.R
     """Pairs of the pipeline's annotations, by the rules of train_pairs. ParamsError: a task has no measures."""
     values = params.load()
     pairs = section(values, "train_pairs", tiers.PairsSetting)
-    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     for task in setting.tasks:
         recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
         if recipe.judge is not None:
             raise params.ParamsError(f"scorer_data: {task} is judged by VLMs: it has no measures")
-        rules = tiers.rules_of(recipe, pairs, missing)
+        rules = tiers.rules_in(values, recipe)
         pool = records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image")
         prompts = {row["key"]: row for row in pool}
         annotated = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
