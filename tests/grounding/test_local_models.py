@@ -20,6 +20,7 @@ from editjudge.grounding import grounding
 from editjudge.grounding.grounding import Grounded, Grounding, ground
 from editjudge.grounding.settings import DetectorSetting, GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.models.chat.forms import Inquiry, InquiryForm
 from editjudge.vision.detectors import GroundingDino
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +73,12 @@ def test_a_qwen_names_objects_and_finds_boxes_as_one_behind_an_endpoint(
     assert again.found == found.found
     assert again.report() == found.report()
     assert {role: (a.asked, a.reused) for role, a in again.accounts.items()} == {"parser": (0, 1), "grounder": (0, 2)}
+
+
+def test_a_reply_about_an_image_may_be_longer() -> None:
+    for shown, most in (({}, 512), ({"image": b"i"}, 1024)):
+        form = InquiryForm.of([Inquiry("k", "Where?", shown, lambda text: (text, None))], {})
+        assert (form.images, form.max_new_tokens) == (tuple(shown), most)
 
 
 def test_a_reply_that_cannot_be_read_is_asked_for_again_sampled_and_then_fails(

@@ -151,7 +151,7 @@ class _Run:
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
         run. EndpointError: the endpoint refuses key or model."""
         account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
-        form = InquiryForm.of(inquiries.values(), setting.max_new_tokens, schema)
+        form = InquiryForm.of(inquiries.values(), schema)
         with Model(setting, self.cache, account) as model:
             found = model.answers(form, list(inquiries.values()))
         return {name: _read(place, finding) for name, [finding] in zip(inquiries, found, strict=True)}

@@ -90,7 +90,7 @@ class PhotoModels(ExitStack):
         model = self.enter_context(Model(setting, self.cache, account))
 
         def ask(inquiries: Sequence[Inquiry], schema: dict[str, Any]) -> list[Finding]:
-            form = InquiryForm.of(inquiries, setting.max_new_tokens, schema)
+            form = InquiryForm.of(inquiries, schema)
             return [found for [found] in model.answers(form, list(inquiries))] if inquiries else []
 
         return ask

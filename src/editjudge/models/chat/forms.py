@@ -98,9 +98,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class InquiryForm:
-    """How inquiries are put to a model (a ChatForm): the image, if there is one, and the text.
-
-    max_new_tokens: the limit of a reply."""
+    """How inquiries are put to a model (a ChatForm): the image, if there is one, and the text."""
 
     images: tuple[str, ...]
     max_new_tokens: int
@@ -108,10 +106,10 @@ class InquiryForm:
     watched: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, inquiries: Iterable[Inquiry], limit: int, schema: dict[str, Any]) -> Self:
-        """The form of inquiries that all show the same images or none. limit: of a reply; 0: what such replies need."""
+    def of(cls, inquiries: Iterable[Inquiry], schema: dict[str, Any]) -> Self:
+        """The form of inquiries that all show the same images, or none."""
         seen = tuple(dict.fromkeys(name for inquiry in inquiries for name in inquiry.images))
-        return cls(seen, limit or (NEW_TOKENS_SEEN if seen else NEW_TOKENS), schema)
+        return cls(seen, NEW_TOKENS_SEEN if seen else NEW_TOKENS, schema)
 
     def messages(self, instruction: str) -> list[dict]:
         image = [{"type": "image"} for _ in self.images]

@@ -176,13 +176,12 @@ class InquirySetting(EndpointSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class LocalInquirySetting(TransformersSetting):
-    """A model on this machine that is asked so. max_new_tokens: as of HttpSetting."""
+    """A model on this machine that is asked so."""
 
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     batch_size: BatchSize = 8
     passes: Literal[1] = 1
     reply_tries: Tries = 3
-    max_new_tokens: Count = 0
     max_pixels: Count = 1_310_720
 
 
