@@ -8,19 +8,6 @@ from typing import Any
 import diffusers
 import torch
 import transformers
-from diffusers import (
-    AutoencoderKL,
-    AutoencoderKLFlux2,
-    AutoencoderKLQwenImage,
-    EulerAncestralDiscreteScheduler,
-    FlowMatchEulerDiscreteScheduler,
-    Flux2Transformer2DModel,
-    FluxTransformer2DModel,
-    GlmImageTransformer2DModel,
-    LongCatImageTransformer2DModel,
-    QwenImageTransformer2DModel,
-    UNet2DConditionModel,
-)
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 from peft import LoraConfig, get_peft_model_state_dict
 from tiny_models import clip_tokenizer
@@ -44,7 +31,7 @@ Parts = dict[str, Any]  # components by name; a scheduler of flows where they ha
 def save(name: str, folder: Path) -> Path:
     """The tiny model of the pipeline class `name` in `folder`, in the form of a published one."""
     torch.manual_seed(0)
-    parts = {"scheduler": FlowMatchEulerDiscreteScheduler()} | MODELS[name]()
+    parts = {"scheduler": diffusers.FlowMatchEulerDiscreteScheduler()} | MODELS[name]()
     index = {"_class_name": name, "_diffusers_version": "0.42.1"}
     for part, component in parts.items():
         component.save_pretrained(folder / part)
@@ -82,11 +69,11 @@ def clip_text(tokenizer: CLIPTokenizer) -> transformers.CLIPTextModel:
     return transformers.CLIPTextModel(config)
 
 
-def kl_vae(blocks: int, latents: int) -> AutoencoderKL:
+def kl_vae(blocks: int, latents: int) -> diffusers.AutoencoderKL:
     """A VAE that shrinks 2 ** (blocks - 1) times; more than a real one where the pipeline insists on large pictures.
 
     Convolutions at a megapixel take all the time, so that channels are few."""
-    return AutoencoderKL(
+    return diffusers.AutoencoderKL(
         block_out_channels=(2,) * blocks, down_block_types=("DownEncoderBlock2D",) * blocks,
         up_block_types=("UpDecoderBlock2D",) * blocks, layers_per_block=0, latent_channels=latents, norm_num_groups=1,
         sample_size=64, mid_block_add_attention=False, shift_factor=0.1, scaling_factor=0.4,
@@ -96,7 +83,7 @@ def kl_vae(blocks: int, latents: int) -> AutoencoderKL:
 
 def pix2pix() -> Parts:
     tokenizer = clip_tokenizer()
-    unet = UNet2DConditionModel(
+    unet = diffusers.UNet2DConditionModel(
         block_out_channels=(4, 8), layers_per_block=1, sample_size=8, in_channels=8, out_channels=4,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         cross_attention_dim=16, attention_head_dim=2, norm_num_groups=2,
@@ -109,7 +96,7 @@ def pix2pix() -> Parts:
         "text_encoder": clip_text(tokenizer),
         "tokenizer": tokenizer,
         "unet": unet,
-        "scheduler": EulerAncestralDiscreteScheduler(),
+        "scheduler": diffusers.EulerAncestralDiscreteScheduler(),
         "safety_checker": StableDiffusionSafetyChecker(config),
         "feature_extractor": transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square),
     }
@@ -117,7 +104,7 @@ def pix2pix() -> Parts:
 
 def kontext() -> Parts:
     clip, byt5 = clip_tokenizer(), ByT5Tokenizer()
-    transformer = FluxTransformer2DModel(
+    transformer = diffusers.FluxTransformer2DModel(
         in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=(4, 4, 8), guidance_embeds=True,
     )  # fmt: skip
@@ -161,11 +148,11 @@ def qwen_processor(tokenizer: Qwen2Tokenizer) -> Qwen2VLProcessor:
 
 def qwen_edit() -> Parts:
     tokenizer = qwen_tokenizer()
-    vae = AutoencoderKLQwenImage(
+    vae = diffusers.AutoencoderKLQwenImage(
         base_dim=3, z_dim=4, dim_mult=[1, 1, 1, 1, 1], num_res_blocks=0, attn_scales=[],
         temperal_downsample=[False, False, False, False], latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
     )  # fmt: skip
-    transformer = QwenImageTransformer2DModel(
+    transformer = diffusers.QwenImageTransformer2DModel(
         in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
     )  # fmt: skip
@@ -180,7 +167,7 @@ def qwen_edit() -> Parts:
 
 def longcat() -> Parts:
     tokenizer = qwen_tokenizer()
-    transformer = LongCatImageTransformer2DModel(
+    transformer = diffusers.LongCatImageTransformer2DModel(
         in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=[8, 4, 4],
     )  # fmt: skip
@@ -193,16 +180,16 @@ def longcat() -> Parts:
     }
 
 
-def flux2_vae() -> AutoencoderKLFlux2:
-    return AutoencoderKLFlux2(
+def flux2_vae() -> diffusers.AutoencoderKLFlux2:
+    return diffusers.AutoencoderKLFlux2(
         block_out_channels=(2,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=1,
         sample_size=64,
     )  # fmt: skip
 
 
-def flux2_transformer(text: int) -> Flux2Transformer2DModel:
-    return Flux2Transformer2DModel(
+def flux2_transformer(text: int) -> diffusers.Flux2Transformer2DModel:
+    return diffusers.Flux2Transformer2DModel(
         in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=text, axes_dims_rope=(4, 4, 4, 4),
     )  # fmt: skip
@@ -275,7 +262,7 @@ def glm() -> Parts:
         image_token_id=tokenizer.convert_tokens_to_ids("<|image|>"), image_start_token_id=GLM_CODES,
         image_end_token_id=GLM_CODES + 1,
     )  # fmt: skip
-    transformer = GlmImageTransformer2DModel(
+    transformer = diffusers.GlmImageTransformer2DModel(
         patch_size=2, in_channels=4, out_channels=4, num_layers=1, attention_head_dim=8, num_attention_heads=2,
         text_embed_dim=16, time_embed_dim=16, condition_dim=8, prior_vq_quantizer_codebook_size=GLM_CODES,
     )  # fmt: skip
