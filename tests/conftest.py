@@ -1,5 +1,6 @@
 """What several tests share: a small source image with a region, its edit, PNG bytes, a tiny untrained checkpoint."""
 
+import gc
 import io
 import json
 import os
@@ -20,9 +21,17 @@ import pytest
 from PIL import Image
 
 
+gc.disable()  # what is imported and collected stays
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The runs of graphs take longest: they come first, each in a process of its own."""
-    longest = ["test_pipeline.py", "test_rehearsal.py"]
+    """The runs of graphs take longest: they come first, each in a process of its own, and the next long files then."""
+    longest = ["test_pipeline.py", "test_rehearsal.py", "test_own_edits.py", "test_train_judge.py", "test_docs.py"]
     items.sort(key=lambda item: longest.index(item.path.name) if item.path.name in longest else len(longest))
 
 
