@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-
 gc.disable()  # what is imported and collected stays
 
 
