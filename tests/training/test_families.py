@@ -29,7 +29,8 @@ from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSetting, ScorerEntry
-from editjudge.models.chat.checkpoint import bound, load_model, load_processor
+from editjudge.models.chat import checkpoint
+from editjudge.models.chat.checkpoint import PatchProduct, bound, load_model, load_processor
 from editjudge.models.chat.forms import Inquiry, InquiryForm, RawReply
 from editjudge.models.chat.local_model import Chat, ChatModel, LocalModel, Reply, load
 from editjudge.models.chat.settings import LocalSetting
@@ -84,6 +85,20 @@ def test_chats_in_a_batch_are_answered_as_alone_and_as_whole(family: Path, pictu
     assert isinstance(model.chats, qwen_vl.SharedBeginnings) == (family.name in qwen_vl.KINDS)
     model.chats = WholeChats(model.model, model.processor)
     assert_same(found, replies(model, pictures))
+
+
+def test_patches_are_embedded_by_a_product_under_the_same_names(
+    family: Path, pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the tower is large: a tiny one, such as the embedded base's, gives the same bytes as ever."""
+    plain = load(family)
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
+    product = load(family)
+    kinds = [{type(part) for part in each.model.modules()} for each in (plain, product)]
+    assert [PatchProduct in each for each in kinds] == [False, family.name.startswith(("qwen", "glm"))]
+    assert_same(replies(plain, pictures), replies(product, pictures))
+    before, after = plain.model.state_dict(), product.model.state_dict()
+    assert {name: weight.shape for name, weight in before.items()} == {n: w.shape for n, w in after.items()}
 
 
 def test_a_judge_is_trained_merged_and_served(

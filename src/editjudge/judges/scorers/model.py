@@ -17,11 +17,10 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
-from editjudge.core import checkpoints
 from editjudge.core.prompts import Prompt
 from editjudge.judges.scorers.questions import TOKEN, ScorerPrompt
 from editjudge.judges.styles import CRITERIA, told
-from editjudge.models.chat.checkpoint import DTYPES, Precision, model_class
+from editjudge.models.chat.checkpoint import Precision, load_model
 
 IGNORED = -100
 Aggregation: TypeAlias = Literal["min", "mean", "sum"]
@@ -212,9 +211,7 @@ def scoring(kind: Any) -> Any:
 
 def load(folder: Path, dtype: Precision, device: str, attention: str = "sdpa") -> ScoringModel:
     """The backbone of a checkpoint, without a head yet. FileError: as `models.chat.checkpoint.load_model`."""
-    kind = scoring(model_class(folder))
-    model = checkpoints.load(kind, folder, device, dtype=DTYPES[dtype], attn_implementation=attention)
-    return cast(ScoringModel, model)
+    return cast(ScoringModel, load_model(folder, dtype, device, attention, scoring))
 
 
 def add_token(model: Any, tokenizer: PreTrainedTokenizerBase, token: str) -> int:

@@ -14,7 +14,7 @@ from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
 from editjudge.engine.workers import end_with_parent
-from editjudge.models.chat.checkpoint import model_class, without_video
+from editjudge.models.chat.checkpoint import by_products, model_class, without_video
 
 
 class Embedding(SentenceTransformer):
@@ -52,6 +52,7 @@ class Qwen3VLEmbedder:
             )
         finally:
             names["AutoProcessor"] = theirs
+        by_products(self.model)
         self.pool = None
         if len(devices) > 1:
             self.pool = self.model.start_multi_process_pool(devices)
