@@ -15,7 +15,7 @@ from pictures import picture
 from pixel_scorer import SETTING, until
 
 from editjudge.cli.main import main
-from editjudge.rewards import reward_client
+from tools import reward_client
 
 ROOT = Path(__file__).parents[2]
 HELD = """

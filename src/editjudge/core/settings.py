@@ -178,7 +178,7 @@ def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], lis
     keys, owners, beside, kinds = list[str | int](), list[Any](), list[Any](), _members(kind)
     for part in (part for part in place if part != "[key]"):
         if len(kinds) > 1:
-            kinds = [next(each for each in kinds if part in _names(each))]
+            kinds = [next((each for each in kinds if part in _names(each)), kinds[0])]  # a plain type has no name
             continue
         field = _fields(kinds[0]).get(str(part))
         inside = _members(field.annotation if field else (get_args(kinds[0]) or (Any,))[-1])
