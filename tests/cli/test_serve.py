@@ -68,7 +68,7 @@ def test_sigterm_ends_it_when_what_was_asked_is_answered(folder: Path, started: 
     assert requests.post(f"{url}/flow_grpo", data=b"", timeout=60).status_code == 400, "pickles are on"
     with ThreadPoolExecutor(10) as threads:
         asked = [threads.submit(reward_client.score, url, [("x", picture(n), picture(n + 1))]) for n in range(10)]
-        until(lambda: "editjudge_reward_pending{} 10\n" in requests.get(f"{url}/metrics", timeout=60).text)
+        until(lambda: "editjudge_reward_pending 10\n" in requests.get(f"{url}/metrics", timeout=60).text)
         started.send_signal(signal.SIGTERM)
         until(lambda: not answers())
         (folder / "go").touch()
