@@ -41,6 +41,7 @@ COMMANDS = {
     r"dvc pull -r store$": "tests/cli/test_publish.py",
     r"make vllm$|dvc exp run -S serve.engine=vllm": "GPU",
     r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
+    r"EDITJUDGE_ENGINE=ray": "tests/engine/test_ray.py",
     r"EDITJUDGE_WORK=\S+ dvc exp run --temp": "tests/test_pipeline.py",
     r"dvc repro (code && dvc repro -f -s )?report$": "tests/test_pipeline.py",
     r"dvc repro train_scorer@|dvc exp run -S train_scorer\.": "tests/stages/test_train_scorer.py",

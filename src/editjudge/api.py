@@ -26,7 +26,7 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.prompts import RECORDED
 from editjudge.core.settings import section
 from editjudge.core.winner import Winner
-from editjudge.engine.workers import OwnProcess
+from editjudge.engine.local import OwnProcess
 from editjudge.judges import opening
 from editjudge.judges.protocol import Context, Edit, Question, Unscored, mirrored
 from editjudge.judges.styles import GENERAL, TRAINED

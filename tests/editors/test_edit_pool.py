@@ -17,7 +17,7 @@ from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.editors import making
 from editjudge.editors.protocol import Outcome, Request
-from editjudge.engine import pool
+from editjudge.engine import workers
 
 SOURCE = images.encode_png(np.full((24, 32, 3), 255, np.uint8))
 
@@ -26,7 +26,7 @@ def request(key: str, instruction: str, image: bytes | None = None) -> tuple[str
     return f"name of {key}", Request(key, instruction, image or SOURCE, None, "data", 1)
 
 
-def run(log: Path, moods: dict[str, str], workers: int = 2, timeout: float = 60.0) -> tuple[dict[str, Outcome], int]:
+def run(log: Path, moods: dict[str, str], count: int = 2, timeout: float = 60.0) -> tuple[dict[str, Outcome], int]:
     """The outcomes by key, and how many workers were replaced."""
     found: dict[str, Outcome] = {}
 
@@ -35,7 +35,7 @@ def run(log: Path, moods: dict[str, str], workers: int = 2, timeout: float = 60.
         found[name] = outcome
 
     requests = (request(key, mood) for key, mood in moods.items())
-    replaced = making.run_pool(bad_editors.moody(log), [()] * workers, requests, keep, timeout)
+    replaced = making.run_pool(bad_editors.moody(log), ["cpu"] * count, requests, keep, timeout)
     return {key: found[f"name of {key}"] for key in moods}, replaced
 
 
@@ -94,7 +94,9 @@ def test_an_edit_that_takes_too_long_is_ended_and_has_failed(tmp_path: Path, moo
 def test_a_source_that_is_no_image_is_not_asked_for(tmp_path: Path) -> None:
     found: list[Outcome] = []
     requests = iter([request("html", "well", b"<html>")])
-    making.run_pool(bad_editors.moody(tmp_path / "log"), [()], requests, lambda _, outcome: found.append(outcome), 60.0)
+    making.run_pool(
+        bad_editors.moody(tmp_path / "log"), ["cpu"], requests, lambda _, outcome: found.append(outcome), 60.0
+    )
     assert [(outcome.kind, outcome.reason) for outcome in found] == [("bad_source", "not a PNG, JPEG or WebP image")]
     assert not tries(tmp_path / "log")
 
@@ -112,46 +114,47 @@ def test_requests_are_read_only_as_workers_come_free(tmp_path: Path) -> None:
         nonlocal kept
         kept += 1
 
-    making.run_pool(bad_editors.moody(tmp_path / "log"), [(), ()], requests(), keep, 60.0)
+    making.run_pool(bad_editors.moody(tmp_path / "log"), ["cpu"] * 2, requests(), keep, 60.0)
     assert kept == 30
-    assert max(ahead) <= 3  # with each worker, and the one that is next
+    assert max(ahead) <= 5  # answered, with each worker, and the one that is next
 
 
 @pytest.mark.parametrize(
     ("how", "words", "loaded"),
     [
-        ("raise", "the editor cannot be loaded: KeyError: 'image_latents'", 1),
+        ("raise", "a worker cannot be loaded: KeyError: 'image_latents'", 1),
         ("kill", "the worker process ended with SIGKILL while it loaded, 3 times in a row", 3),
     ],
 )
 def test_an_editor_that_cannot_be_loaded_ends_the_stage(tmp_path: Path, how: str, words: str, loaded: int) -> None:
     log, requests = tmp_path / "log", (request(str(number), "well") for number in range(9))
-    with pytest.raises(pool.WorkerBroken, match=words):
-        making.run_pool(bad_editors.broken(log, how), [()], requests, lambda *_: None, 60.0)
+    with pytest.raises(workers.WorkerBroken, match=words):
+        making.run_pool(bad_editors.broken(log, how), ["cpu"], requests, lambda *_: None, 60.0)
     assert len(bad_editors.read(log)) == loaded
 
 
 def test_an_editor_that_survives_no_edit_ends_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "DEATHS", 5)
-    with pytest.raises(pool.WorkerBroken, match=r"5 workers in a row died without an answer.*exit code 3"):
+    monkeypatch.setattr(workers, "DEATHS", 5)
+    with pytest.raises(workers.WorkerBroken, match=r"5 workers in a row died without an answer.*exit code 3"):
         run(tmp_path / "log", {str(number): "exit" for number in range(20)})
     assert len(bad_editors.read(tmp_path / "log")) <= 6
 
 
-def test_each_worker_sees_its_own_gpus_before_cuda_is_started() -> None:
+def test_each_worker_sees_its_own_gpus_before_cuda_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
     requests = (request(str(number), "") for number in range(6))
-    places = making.groups("m", ["4", "5", "6", "7", "8"], 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,MIG-a,MIG-b,8")
+    places = making.groups("m", 5, 2)
     making.run_pool(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
-    assert seen == {"cuda, sees 4,5, CUDA False", "cuda, sees 6,7, CUDA False"}
+    assert seen == {"cuda, sees 4,5, CUDA False", "cuda, sees MIG-a,MIG-b, CUDA False"}
 
 
 def test_gpus_are_grouped_and_too_few_are_an_error() -> None:
-    assert making.groups("m", ["0", "1", "2"], 1) == [("0",), ("1",), ("2",)]
-    assert making.groups("m", ["MIG-a", "MIG-b"], 2) == [("MIG-a", "MIG-b")]
-    assert making.groups("m", [], 4) == [()]
+    assert making.groups("m", 3, 1) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert making.groups("m", 2, 2) == ["cuda:0,1"]
+    assert making.groups("m", 0, 4) == ["cpu"]
     with pytest.raises(ParamsError, match=r"editors\.m\.gpus_per_worker is 4, but only 2 GPUs are visible"):
-        making.groups("m", ["0", "1"], 4)
+        making.groups("m", 2, 4)
 
 
 STAGE = """
@@ -171,7 +174,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
     log = Path(sys.argv[2])
     try:
-        making.run_pool(bad_editors.moody(log), [()] * 3, requests(sys.argv[3]), lambda *_: None, 600.0)
+        making.run_pool(bad_editors.moody(log), ["cpu"] * 3, requests(sys.argv[3]), lambda *_: None, 600.0)
     except KeyboardInterrupt:
         sys.exit("stopped")
 """

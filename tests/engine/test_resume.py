@@ -1,8 +1,9 @@
+import os
+import signal
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -10,10 +11,22 @@ from chat_client import kept
 
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
+from editjudge.engine.workers import Workers, without_device
 
 
-def double(shared: Any, payloads: list[Any]) -> list[resume.Result]:
-    return [({"value": shared * payload}, b"x") for payload in payloads]
+def double(given: tuple[int, list[int]]) -> list[resume.Result]:
+    if 0 in given[1]:
+        raise ValueError("broken")
+    if -1 in given[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [({"value": given[0] * payload}, b"x") for payload in given[1]]
+
+
+def run(jobs: list[resume.Job], cache: resume.RecordCache) -> list[list[resume.Result]]:
+    def start(most: int) -> Workers:
+        return Workers(partial(without_device, double), ["cpu"] * min(most, 2))
+
+    return resume.run(jobs, start, cache, "t", lambda reason: {"failed": reason})
 
 
 def jobs(*groups: tuple[int, ...]) -> list[resume.Job]:
@@ -22,13 +35,13 @@ def jobs(*groups: tuple[int, ...]) -> list[resume.Job]:
 
 def test_results_keep_the_order_and_only_missing_records_are_computed(tmp_path: Path) -> None:
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-        resume.run(jobs((1, 3), (5,)), double, cache, "t")
+        run(jobs((1, 3), (5,)), cache)
         assert cache.counts() == {"computed": 3, "reused": 0}
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-        results = resume.run(jobs((5, 1), (4, 3)), double, cache, "t")
+        results = run(jobs((5, 1), (4, 3)), cache)
         assert [[meta["value"] for meta, _ in group] for group in results] == [[10, 2], [8, 6]]
         assert cache.counts() == {"computed": 1, "reused": 3}
-        results = resume.run(jobs((7,), (7,)), double, cache, "t")
+        results = run(jobs((7,), (7,)), cache)
         assert [group[0][0]["value"] for group in results] == [14, 14], "a record that stands twice"
         assert cache.counts() == {"computed": 2, "reused": 3}
 
@@ -61,41 +74,29 @@ def test_runs_that_use_a_cache_at_once_lose_nothing_and_agree(tmp_path: Path) ->
     assert [kept(file) for file in sorted(tmp_path.glob("*.sqlite"))] == [61] * 20
 
 
-class OneThread(ThreadPoolExecutor):
-    """A pool of one that says when it is told to begin nothing more."""
-
-    closing = Event()
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        super().shutdown(wait=False, cancel_futures=cancel_futures)
-        self.closing.set()
-        super().shutdown(wait)
-
-
-def test_after_an_error_nothing_more_is_begun(tmp_path: Path) -> None:
-    began = []
-
-    def fail(_: Any, payloads: list[int]) -> list[resume.Result]:
-        began.extend(payloads)
-        if payloads == [0]:
-            raise ValueError("broken")
-        OneThread.closing.wait(30)
-        return [({}, None)]
-
-    with resume.RecordCache(tmp_path / "c.sqlite") as cache, pytest.raises(ValueError, match="broken"):
-        resume.run(jobs(*((n,) for n in range(9))), fail, cache, "t", lambda _: OneThread(1))
-    assert began in ([0], [0, 1])
+def test_an_error_ends_it_and_a_killed_worker_costs_its_job_alone(tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        with pytest.raises(ValueError, match="broken") as error:
+            run(jobs(*((n,) for n in range(99))), cache)
+        assert "in double" in error.value.__notes__[0], "the worker's own traceback"
+        assert cache.computed < 9, "nothing more is begun"
+    with resume.RecordCache(tmp_path / "d.sqlite") as cache:
+        (a, b), *others = run(jobs((-1, 99), *((n,) for n in range(1, 9))), cache)
+        why = "the worker process ended with SIGKILL: the next run tries again"
+        assert a == b == ({"failed": why}, None)
+        assert [meta["value"] for [(meta, _)] in others] == [2 * n for n in range(1, 9)]
+        assert cache.computed == 8, "what failed by its worker is not kept"
 
 
 @pytest.mark.parametrize("damage", ["data = NULL", "data = x'00'", "meta = '{}'", "meta = x'ff'", "hash = NULL"])
 def test_a_damaged_record_is_made_anew_and_counted(damage: str, tmp_path: Path, capsys) -> None:
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-        resume.run(jobs((1, 3), (5,)), double, cache, "t")
+        run(jobs((1, 3), (5,)), cache)
     with sqlite3.connect(tmp_path / "c.sqlite") as db:
         db.execute(f"UPDATE records SET {damage} WHERE key = ?", (resume.fingerprint(3),))
     db.close()
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-        assert resume.run(jobs((1, 3), (5,)), double, cache, "t")[0][1] == ({"value": 6}, b"x")
+        assert run(jobs((1, 3), (5,)), cache)[0][1] == ({"value": 6}, b"x")
         assert cache.counts() == {"computed": 1, "reused": 2, "damaged": 1}
     assert "c.sqlite: 1 damaged records were left out" in capsys.readouterr().err
 

@@ -28,22 +28,17 @@ def hang(folder):
     Path(folder, str(os.getpid())).touch()
     ctypes.PyDLL(None).sleep(600)  # and no other thread of the process runs
 
-def begin(device):
-    pass
-
 if __name__ == "__main__":
-    pool = workers.processes(1) if sys.argv[1] == "processes" else workers.on_devices(["cpu"], begin)
-    pool.submit(hang, sys.argv[2]).result()
+    workers.spread(hang, [sys.argv[1]], "folders")
 """
 
 
-@pytest.mark.parametrize("kind", ["processes", "on_devices"])
-def test_the_processes_of_a_killed_stage_end(kind: str, tmp_path: Path) -> None:
+def test_the_processes_of_a_killed_stage_end(tmp_path: Path) -> None:
     script, found = tmp_path / "stage.py", tmp_path / "found"
     script.write_text(STAGE)
     found.mkdir()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    stage = subprocess.Popen([sys.executable, script, kind, found], env=environment, start_new_session=True)
+    stage = subprocess.Popen([sys.executable, script, found], env=environment, start_new_session=True)
     try:
         wait_until(lambda: any(found.iterdir()))
         [worker] = (int(file.name) for file in found.iterdir())

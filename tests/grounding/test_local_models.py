@@ -165,8 +165,8 @@ def test_a_detector_works_on_all_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "config.json").write_text("{}")
     started: list[list[str]] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(grounding, "on_devices", lambda devices, begin: devices)
-    monkeypatch.setattr(resume, "run", lambda *given: started.append(given[4](9)) or [])
+    monkeypatch.setattr(grounding, "Workers", lambda load, places: places)
+    monkeypatch.setattr(resume, "run", lambda *given: started.append(given[1](9)) or [])
     how = DetectorSetting(model=str(tmp_path))
     with resume.RecordCache(tmp_path / "cache") as cache:
         assert grounding.detect([], how, False, cache, "grounder") == []

@@ -1,6 +1,7 @@
+import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -137,26 +138,26 @@ def test_there_is_one_copy_of_a_model_on_each_gpu_or_one_a_core() -> None:
     assert models.places(99, 0) == ["cpu"] * cores()
 
 
-def two_gpus() -> int:
-    return 2
-
-
-def test_processes_with_a_model_have_the_gpus_in_turn(
+def test_workers_with_a_model_have_the_gpus_in_turn(
     base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two, of which torch has none here: each process says which one it was to load the model on."""
-    monkeypatch.setattr(models, "_gpus", two_gpus)
+    """Two, of which torch has none here: each worker says what it was to load the model on."""
+    monkeypatch.setattr(models, "gpus_apart", lambda *_: 2)
+    monkeypatch.setattr(models, "_answering", home)
     given = setting(base_dir) | {"workers": 0}
     with opening.open_judge("judges.j", given, tmp_path / "c") as judge:
-        found = [judge.model._pool.submit(home, tmp_path) for _ in range(2)]
-        assert sorted(each.result(60) for each in found) == ["cuda:0", "cuda:1"]
+        assert sorted(judge.model._workers.in_order([tmp_path] * 2)) == [("cuda", "0"), ("cuda", "1")]
 
 
-def home(folder: Path) -> str:
-    """This process's device; it waits for the other one."""
-    own = models._ModelProcess.device
-    (folder / own.replace(":", "")).touch()
-    wait_until(lambda: len(list(folder.glob("cuda*"))) == 2)
+def home(_: Any, device: str) -> Callable[[Path], tuple[str, str]]:
+    """This worker's device and GPU; it waits for the other one."""
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+
+    def own(folder: Path) -> tuple[str, str]:
+        (folder / gpu).touch()
+        wait_until(lambda: {"0", "1"} <= {file.name for file in folder.iterdir()})
+        return device, gpu
+
     return own
 
 
@@ -257,6 +258,17 @@ def test_replies_are_read_when_they_are_used(
         assert again()[2] > 0, "another word is another question"
 
 
+class Here(nullcontext):
+    """A worker in this process, where it is seen."""
+
+    def __init__(self, load: Callable[[str], Callable[[Any], Any]], places: list[str]) -> None:
+        super().__init__(self)
+        self.answer = load("cpu")
+
+    def in_order(self, items: Iterable[Any]) -> Iterator[Any]:
+        return map(self.answer, items)
+
+
 @pytest.mark.parametrize("name", ["reason_last", "viescore_25"])
 def test_an_answer_about_one_dimension_is_none_about_another(
     name: str, question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -266,8 +278,7 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     monkeypatch.setattr(
         ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
     )
-    here = ThreadPoolExecutor(1, initializer=models._begin, initargs=["cpu"])  # where it is seen
-    monkeypatch.setattr(models, "on_devices", lambda *_: nullcontext(here))
+    monkeypatch.setattr(models, "Workers", Here)
     counts = []
     for dimension in ("visual_quality", "instruction_following", "visual_quality"):
         with opening.open_judge("judges.j", how, tmp_path / "c") as judge:

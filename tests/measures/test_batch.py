@@ -26,8 +26,9 @@ from editjudge.core import images, params, records, regions
 from editjudge.core.main import stage
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.engine import resume
+from editjudge.engine import local, resume
 from editjudge.engine.unfinished import Unfinished
+from editjudge.engine.workers import Load
 from editjudge.grounding.grounding import Grounded
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, slot_settings, slots
@@ -383,11 +384,11 @@ def test_processes_share_all_gpus_each_of_which_has_the_models_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(slots, "hosted", lambda setting, device: nullcontext(f"host of {device}"))
-    monkeypatch.setattr(batch, "on_devices", lambda devices, begin, *given: nullcontext((devices, given[2:4])))
+    monkeypatch.setattr(local, "hosted", lambda load, device: nullcontext(f"host of {device}"))
+    monkeypatch.setattr(batch, "Workers", lambda load, places: nullcontext((places, load.args[2:5])))
     with batch._starter(["clip"], replace(tiny, workers=5, device="auto"), {})(9) as started:
-        devices, (hosts, heavy) = started
-    assert devices == ["cuda:0", "cuda:1", "cuda:2", "cuda:0", "cuda:1"]
+        places, (homes, hosts, heavy) = started
+    assert (places, homes) == (["cpu"] * 5, ["cuda:0", "cuda:1", "cuda:2"])
     assert hosts == {device: f"host of {device}" for device in ("cuda:0", "cuda:1", "cuda:2")}
     assert not heavy, "the processes load no models"
 
@@ -530,11 +531,11 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
     monkeypatch.chdir(tmp_path)
     recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
     prompts, setting = [prompt_of(photo, (BOX,), recipe, edits)], replace(tiny, device="cpu:0", workers=1)
-    plain, line = slots.hosted, r"^the process with the models on cpu:0 was killed, .* To go on, run `dvc repro` again"
+    plain, line = local.hosted, r"^the process with the models on cpu:0 was killed, .* To go on, run `dvc repro` again"
 
     @contextmanager
-    def doomed(setting: SlotSetting, device: str) -> Iterator[object]:
-        with plain(setting, device) as host:
+    def doomed(load: Load, device: str) -> Iterator[object]:
+        with plain(load, device) as host:
             models = Models(setting, device, {device: host})
             assert models.layout("clip").side > 0
             kill_host()
@@ -542,27 +543,29 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
                 models.ask("clip", "layout")
             yield host
 
-    monkeypatch.setattr(slots, "hosted", doomed)
+    monkeypatch.setattr(local, "hosted", doomed)
     with resume.RecordCache(tmp_path / "c") as cache:
         with pytest.raises(Unfinished, match=line):
             batch.measure_all(prompts, setting, cache, "t")
         assert cache.counts() == {"computed": 0, "reused": 0}, "nothing is kept as failed"
-        monkeypatch.setattr(slots, "hosted", plain)
+        monkeypatch.setattr(local, "hosted", plain)
         [rows] = batch.measure_all(prompts, setting, cache, "t")
     assert all(m["value"] is not None for row in rows for m in row["measures"])
 
 
 HOSTING = """
 import sys
+from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
 from time import sleep
 
 from editjudge.measures.annotation.slot_settings import SlotSetting
-from editjudge.measures.annotation.slots import hosted
+from editjudge.engine.local import hosted
+from editjudge.measures.annotation.slots import asked
 
 if __name__ == "__main__":
-    with hosted(SlotSetting(), "cpu:0"):
+    with hosted(partial(asked, SlotSetting()), "cpu:0"):
         Path(sys.argv[1], *(str(process.pid) for process in active_children())).touch()
         sleep(600)
 """

@@ -14,11 +14,11 @@ EXTRAS = {
     "models": ("torch", "transformers", "sentence_transformers"),
     "train": ("accelerate", "datasets", "deepspeed", "peft", "trl"),
     "editors": ("diffusers",),
+    "ray": ("ray",),
     "faces": ("onnxruntime",),
     "serve": ("starlette", "uvicorn"),
 }
-# By name, so that torch need not be imported. A process of a pool that the system kills has mostly taken all memory.
-OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "BrokenProcessPool"}
+OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError"}  # by name, so that torch need not be imported
 
 
 def stage(description: str | None, work: Callable[..., None], *options: str) -> None:

@@ -1,7 +1,6 @@
 """Edits made by the editor of a setting, whatever its kind: where it works, how it is loaded, what became of all."""
 
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,8 +11,8 @@ from editjudge.editors import protocol
 from editjudge.editors.procedural import ProceduralEditor
 from editjudge.editors.protocol import Editor, Keep, Outcome, Request, Requests
 from editjudge.editors.settings import ApiSetting, DiffusersSetting, Making, ProceduralSetting
-from editjudge.engine import pool, progress
-from editjudge.engine.workers import cores, processes
+from editjudge.engine import progress
+from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, spread
 
 DIFFUSERS, API = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # what loads torch, and aiohttp
 
@@ -50,22 +49,24 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
                 editor.edit_many(requests, kept)
             return editor.report()
         if isinstance(setting, DiffusersSetting):  # before any worker is started
-            with processes(1, DIFFUSERS) as first:  # loads diffusers and torch for the workers; this process needs none
-                gpus = first.submit(_checked, f"editors.{model}", setting).result()
+            gpus = gpus_apart(DIFFUSERS)  # loads diffusers and torch for the workers; this process needs none
+            spread(functools.partial(_check, f"editors.{model}"), [setting], "editors")
             where = groups(model, gpus, setting.gpus_per_worker)[:count]
         else:  # embedded editors have no GPU
-            where = [()] * min(setting.workers or cores(), count)
+            where = ["cpu"] * min(setting.workers or engine().cpus(), count)
         start_one = functools.partial(load, model, setting)
         replaced = sum(run_pool(start_one, where, requests, kept, setting.timeout) for requests in rounds)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
 
 
 def run_pool(
-    load_editor: Callable[[str], Editor], places: Sequence[pool.Gpus], requests: Requests, keep: Keep, timeout: float
+    load_editor: Callable[[str], Editor], places: Sequence[str], requests: Requests, keep: Keep, timeout: float
 ) -> int:
-    """`engine.pool.run` with an editor in each worker."""
-    fail = functools.partial(Outcome, None, None)
-    return pool.run(functools.partial(_begin, load_editor), places, requests, keep, fail, timeout)
+    """Has an editor in each worker make the edits; how many workers were replaced."""
+    with Workers(functools.partial(_begin, load_editor), places, timeout) as workers:
+        for name, found in workers.map(requests):
+            keep(name, Outcome(None, None, found.kind, found.reason) if isinstance(found, Failure) else found)
+    return workers.replaced
 
 
 def _begin(load_editor: Callable[[str], Editor], device: str) -> Callable[[Request], Outcome]:
@@ -81,22 +82,15 @@ def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str)
     return DiffusersEditor(setting, device)
 
 
-def groups(model: str, gpus: list[str], size: int) -> list[pool.Gpus]:
-    """As many groups of `size` GPUs as there are; GPUs beyond them stay idle. One group without GPUs on a machine
-    without."""
-    if gpus and len(gpus) < size:
-        raise ParamsError(f"editors.{model}.gpus_per_worker is {size}, but only {len(gpus)} GPUs are visible")
-    return [tuple(gpus[at : at + size]) for at in range(0, len(gpus) - size + 1, size)] or [()]
+def groups(model: str, gpus: int, size: int) -> list[str]:
+    """As many groups of `size` GPUs as there are; GPUs beyond them stay idle. The CPU on a machine without."""
+    if 0 < gpus < size:
+        raise ParamsError(f"editors.{model}.gpus_per_worker is {size}, but only {gpus} GPUs are visible")
+    return [f"cuda:{','.join(map(str, range(at, at + size)))}" for at in range(0, gpus - size + 1, size)] or ["cpu"]
 
 
-def _checked(where: str, setting: DiffusersSetting) -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. A process that has seen them holds memory
-    on them, and should end. ParamsError: diffusers cannot run the model."""
-    import torch
-
+def _check(where: str, setting: DiffusersSetting) -> None:
+    """In a process apart, since it loads torch. ParamsError: diffusers cannot run the model."""
     from editjudge.editors.diffusers.editor import check
 
     check(where, setting)
-    count = torch.cuda.device_count()
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (named.split(",") if named else list(map(str, range(count))))[:count]

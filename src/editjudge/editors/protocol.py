@@ -9,14 +9,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from editjudge.core import images
-from editjudge.core.errors import PIPELINE_ERRORS, describe
 
 BLACK = 2  # of 255; an image no lighter than this anywhere is what a safety checker leaves
 ASPECT_MOST = 1.25
 SIDE_SHARE, SIDE_ENOUGH = 0.25, 512
-# By name, so that torch need not be imported: its out-of-memory error is a RuntimeError, and after the device error the
-# process cannot use its GPU any more.
-KINDS = {"MemoryError": "out_of_memory", "OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
 # Failures that the same editor would only repeat. The others depend on the machine, the network or the hour: they are
 # not kept, and the next run tries them again.
 LASTING = frozenset(
@@ -84,7 +80,8 @@ Keep: TypeAlias = Callable[[str, Outcome], None]
 
 
 def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
-    """Have one edit made and check it. A source that cannot be decoded is not asked for."""
+    """Have one edit made and check it. A source that cannot be decoded is not asked for. What else the editor raises is
+    the worker's failure."""
     try:
         source = images.decode(request.image)
     except images.ImageError as error:
@@ -94,9 +91,6 @@ def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
         check(source, edited.image)
     except EditFailed as error:
         return Outcome(None, kind=error.kind, reason=str(error))
-    except (MemoryError, *PIPELINE_ERRORS) as error:
-        names = (kind.__name__ for kind in type(error).__mro__)
-        return Outcome(None, None, next((KINDS[name] for name in names if name in KINDS), "exception"), describe(error))
     damage = None if edited.damage is None else round(edited.damage, DAMAGE_DECIMALS)
     return Outcome(images.encode_png(edited.image), damage)
 

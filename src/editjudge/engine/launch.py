@@ -14,7 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from editjudge.core.errors import UserError
-from editjudge.engine.workers import LaunchSetting, cores, end_with_parent
+from editjudge.engine.local import end_with_parent
+from editjudge.engine.workers import LaunchSetting, cores
 
 PATIENCE = 3600  # seconds that a node waits for the others
 

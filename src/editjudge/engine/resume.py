@@ -11,7 +11,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,10 @@ from editjudge.core.code import check_unchanged
 from editjudge.core.errors import UserError
 from editjudge.core.files import held, sha256, work
 from editjudge.engine import progress
-from editjudge.engine.workers import processes
+from editjudge.engine.workers import Failure, Workers
 
 BUSY_SECONDS = 600.0  # that a run waits for another one that writes, or empties its log, at the time
+AGAIN = ": the next run tries again"  # ends the reason of what failed by its worker
 FRESH_SECONDS = 2.0  # in which a file may be written twice at what its disk takes for one time
 
 
@@ -159,23 +159,20 @@ class Job:
     records: tuple[tuple[str, Any], ...]
 
 
-Compute = Callable[[Any, list[Any]], list[Result]]
-
-
 def run(
     jobs: Sequence[Job],
-    compute: Compute,
+    start: Callable[[int], AbstractContextManager[Workers]],
     cache: RecordCache,
     what: str,
-    start: Callable[[int], AbstractContextManager[Executor]] = processes,
+    failed: Callable[[str], dict[str, Any]],
     lasting: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> list[list[Result]]:
-    """The results of each job's records, in order: from the cache, or computed by a process on each core and kept.
+    """The results of each job's records, in order: from the cache, or computed by workers and kept.
 
-    `compute(shared, payloads)` is a module-level function that returns one result a payload; it is given only the
-    records that are missing. A job's results are in the cache as soon as they are known. `start(most)` gives other
-    processes than those, such as one on each GPU, of which at most `most` are of use. What is not
-    `lasting`, by its JSON part, is computed again by the next run."""
+    `start(most)` gives the workers, of which at most `most` are of use. They take (shared, payloads) of a job, only of
+    the records that are missing, and return one result a payload. A job's results are in the cache as soon as they are
+    known. What is not `lasting`, by its JSON part, is computed again by the next run. So are the records of a job that
+    ends its worker: they have the JSON part `failed` of a reason that ends with AGAIN. An exception is raised here."""
     found = {name: known for job in jobs for name, _ in job.records if (known := cache.get(name)) is not None}
     seen, wanted = set(found), list[tuple[Any, dict[str, Any]]]()
     for job in jobs:  # a record that stands twice is computed where it stands first
@@ -184,18 +181,18 @@ def run(
         wanted += [(job.shared, missing)] if missing else []
     if wanted:
         total = sum(len(missing) for _, missing in wanted)
-        with start(len(wanted)) as pool, progress.bar(total, what) as bar:
-            try:
-                names = {
-                    pool.submit(compute, shared, [*missing.values()]): tuple(missing) for shared, missing in wanted
-                }
-                for done in as_completed(names):
-                    results = dict(zip(names[done], done.result(), strict=True))
+        items = ((tuple(missing), (shared, [*missing.values()])) for shared, missing in wanted)
+        with start(len(wanted)) as workers, progress.bar(total, what) as bar:
+            for names, answer in workers.map(items):
+                if isinstance(answer, Failure):
+                    if answer.kind == "exception":
+                        raise answer.raised()
+                    found |= dict.fromkeys(names, (failed(f"{answer.reason}{AGAIN}"), None))
+                else:
+                    results = dict(zip(names, answer, strict=True))
                     last = {name: result for name, result in results.items() if lasting(result[0])}
                     cache.add((name, *result) for name, result in last.items())
                     cache.computed += len(last)
                     found |= results
-                    bar.update(len(results))
-            finally:  # after an error, what has not begun would be computed for nobody
-                pool.shutdown(cancel_futures=True)
+                bar.update(len(names))
     return [[found[name] for name, _ in job.records] for job in jobs]

@@ -1,30 +1,48 @@
-"""Processes for work on many records, one a core, and the settings of those of a training."""
+"""Work on many records: workers that load something once and then answer items, each of them one at a time.
 
-import ctypes
-import fcntl
+They are processes of this machine (`local`) or, with EDITJUDGE_ENGINE=ray, actors of a cluster (`ray`); who gives the
+items does not see which. A worker that dies is replaced at once. An item whose worker died, ran out of memory or took
+too long is tried once more, then it has failed with the reason: it costs no other. Only the caller keeps answers, and
+workers end with it, however it ends.
+
+Why no library does it: loky 3.7 knows no time limit, and a dead worker ends its executor; pebble 5.2 gives no worker a
+GPU of its own, starts one that cannot load for ever, and shares one pipe, whose lock a killed worker may hold."""
+
 import os
-import signal
+import pickle
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import forkserver, parent_process
-from multiprocessing.context import ForkServerContext, ForkServerProcess
-from types import ModuleType
-from typing import Annotated, Any, Literal, TypeVar
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import islice
+from traceback import format_exc
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-import cv2
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as checked_dataclass
 
+from editjudge.core.errors import PIPELINE_ERRORS, UserError, describe
 from editjudge.core.settings import FORBID, Count, Positive, Text
 from editjudge.engine.progress import progress
 
-LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Load: TypeAlias = Callable[[str], Callable[[Any], Any]]  # of a torch device; picklable, and run in the worker
+# By name, so that torch need not be imported: its out-of-memory error is a RuntimeError, and after the device error the
+# process cannot use its GPU any more.
+KINDS = {"MemoryError": "out_of_memory", "OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
+TRIES = 2  # of an item that failed, but not by an exception of its own
+LOADING_DEATHS = 3  # workers in a row that died before they had loaded
+DEATHS = 20  # workers in a row that died without one answer
+STOP_SECONDS = 10.0
+NOTHING, DEAD = "nothing yet", "dead"  # what a worker says beside its answers, which come in a list
 
 
-@dataclass(frozen=True, kw_only=True, config=FORBID)
+@checked_dataclass(frozen=True, kw_only=True, config=FORBID)
 class LaunchSetting:
     """Section `launch` of a training: its processes.
 
@@ -45,92 +63,206 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-class OwnProcess(ForkServerProcess):
-    """A worker process. imports_program: whether it imports the program that starts it, as multiprocessing does.
+def engine() -> Any:
+    """The module that starts workers, and tells how many cores and GPUs they may have: cpus(); gpus(), by torch.
+    UserError: EDITJUDGE_ENGINE names another."""
+    name = os.environ.get("EDITJUDGE_ENGINE") or "local"
+    if name not in ("local", "ray"):
+        raise UserError(f"EDITJUDGE_ENGINE is {name!r}: local or ray expected")
+    return import_module(f"{__package__}.{name}")
 
-    The public API sets it to False: its processes call our functions only, so a user's script needs no main guard."""
 
-    imports_program = True
+class WorkerBroken(UserError, RuntimeError):
+    """No worker can load, or none survives an item: the stage ends, and what is finished is kept."""
 
-    @staticmethod
-    def _Popen(process: Any) -> Any:
-        program = sys.modules["__main__"]
-        if OwnProcess.imports_program:
-            return ForkServerProcess._Popen(process)
-        sys.modules["__main__"] = ModuleType("__main__")  # multiprocessing looks here for what to import
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an item has no answer. kind: out_of_memory, device_error, exception (its own), worker_died or timeout."""
+
+    kind: str
+    reason: str
+    error: Exception | None = None
+
+    def raised(self) -> Exception:
+        """What ends the work of a caller that needs every answer."""
+        hint = "what is finished is kept: give smaller batches or fewer processes, or run it again"
+        return self.error or WorkerBroken(f"{self.reason}; {hint}")
+
+
+def attempt(answer: Callable[[Any], Any], given: Any) -> Any:
+    """In a worker: what it answers, or the Failure, whose error brings the worker's traceback along."""
+    try:
+        return answer(given)
+    except (MemoryError, UserError, *PIPELINE_ERRORS) as error:
+        names = (kind.__name__ for kind in type(error).__mro__)
+        failure = Failure(next((KINDS[name] for name in names if name in KINDS), "exception"), describe(error), error)
+        error.add_note(format_exc())
         try:
-            return ForkServerProcess._Popen(process)
+            return pickle.loads(pickle.dumps(failure))
+        except (AttributeError, TypeError, pickle.PicklingError):
+            return Failure(failure.kind, failure.reason, RuntimeError(failure.reason))
+
+
+@dataclass
+class _Task:
+    name: Hashable
+    item: Any
+    tries: int = 0
+
+
+@dataclass
+class _Seat:
+    """A place with its worker, and the task that it has."""
+
+    place: str
+    worker: Any
+    ready: bool = False
+    task: _Task | None = None
+    deadline: float = float("inf")
+
+
+class Workers(AbstractContextManager["Workers"]):
+    """Workers at places, which start as there are items for them, and end with the block.
+
+    places: a device for each: cpu, or the GPUs that its worker alone sees, of those this process may use, such as
+    cuda:0 or cuda:2,3; the worker loads for "cpu" or "cuda". timeout: seconds of one item, after which its worker is
+    ended; loading may take as long as it needs."""
+
+    def __init__(self, load: Load, places: Sequence[str], timeout: float = float("inf")) -> None:
+        self._load, self._timeout = load, timeout
+        self._free, self._seats = [*places][::-1], list[_Seat]()
+        self._shares = {place: 1 / places.count(place) for place in places}  # of a GPU that several have
+        self._items: Iterator[tuple[Any, Any]] = iter(())
+        self._waiting = deque[_Task]()
+        self.replaced = self._in_a_row = self._unready = 0
+
+    def __exit__(self, *error: object) -> None:
+        for seat in [*self._seats]:
+            self._leave(seat)
+
+    def map(self, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """The name of each item with its answer or its Failure, as soon as it is there.
+
+        Items are read only as workers come free. UserError: what a worker needs to load is not there, or WorkerBroken
+        where none can load, or where worker after worker dies."""
+        self._items, self._waiting = iter(items), deque()
+        try:
+            self._give()
+            while any(seat.task for seat in self._seats) or self._have(1):
+                found = [pair for seat in self._heard() for pair in self._hear(seat)]
+                self._give()  # before the caller takes its time
+                yield from found
         finally:
-            sys.modules["__main__"] = program
+            for seat in [seat for seat in self._seats if seat.task]:
+                self._leave(seat)
+
+    def in_order(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The answers or Failures of `map`, in the order of the items."""
+        early, following = dict[int, Any](), 0
+        for number, answer in self.map(enumerate(items)):
+            early[number] = answer
+            while following in early:
+                yield early.pop(following)
+                following += 1
+
+    def _have(self, count: int) -> bool:
+        """Whether so many tasks wait to be given out, of which no more are read ahead."""
+        self._waiting.extend(_Task(*pair) for pair in islice(self._items, max(count - len(self._waiting), 0)))
+        return len(self._waiting) >= count
+
+    def _give(self) -> None:
+        """Give each worker without a task the next, and start workers for those that are left."""
+        for seat in self._seats:
+            if seat.ready and seat.task is None and self._have(1):
+                seat.task, seat.deadline = self._waiting.popleft(), time.monotonic() + self._timeout
+                seat.worker.give(seat.task.item)
+        while self._free and self._have(1 + sum(not seat.ready for seat in self._seats)):
+            place = self._free.pop()
+            self._seats.append(_Seat(place, engine().Worker(self._load, place, self._shares[place])))
+
+    def _heard(self) -> list[_Seat]:
+        """Those whose workers answered, died or took too long."""
+        first = min(seat.deadline for seat in self._seats)
+        seconds = None if first == float("inf") else max(first - time.monotonic(), 0.0)
+        heard = engine().wait([seat.worker for seat in self._seats], seconds)
+        return [seat for seat in self._seats if seat.worker in heard or seat.deadline <= time.monotonic()]
+
+    def _hear(self, seat: _Seat) -> list[tuple[Any, Any]]:
+        """Take in one answer of the worker, or its death."""
+        said = seat.worker.said()
+        if said is DEAD:
+            how = seat.worker.end(STOP_SECONDS)
+            return self._replace(seat, Failure("worker_died", f"the worker process ended with {how}"))
+        if said is NOTHING:
+            late = Failure("timeout", f"no answer in {self._timeout:g} seconds")
+            return self._replace(seat, late) if seat.deadline <= time.monotonic() else []
+        [answer] = said
+        failed = isinstance(answer, Failure)
+        if not seat.ready:
+            if failed:
+                broken = WorkerBroken(f"a worker cannot be loaded: {answer.reason}")
+                raise answer.error if isinstance(answer.error, UserError) else broken
+            seat.ready, self._unready = True, 0
+            return []
+        if failed and answer.kind == "device_error":  # nothing that this process still does on its GPU can succeed
+            return self._replace(seat, answer)
+        task, seat.task, seat.deadline, self._in_a_row = seat.task, None, float("inf"), 0
+        return self._done(task, answer)
+
+    def _replace(self, seat: _Seat, failure: Failure) -> list[tuple[Any, Any]]:
+        """Let another worker have its place and its task. Raises WorkerBroken where that goes on without an answer."""
+        self._leave(seat)
+        self.replaced += 1
+        self._in_a_row += 1
+        self._unready += not seat.ready
+        if self._unready >= LOADING_DEATHS:
+            said = f"{failure.reason} while it loaded, {self._unready} times in a row"
+            raise WorkerBroken(f"a worker cannot be loaded: {said}")
+        if self._in_a_row >= DEATHS:
+            said = f"{self._in_a_row} workers in a row died without an answer, the last one so: {failure.reason}"
+            raise WorkerBroken(said)
+        return self._done(seat.task, failure)
+
+    def _leave(self, seat: _Seat) -> None:
+        seat.worker.end(0.0)
+        self._seats.remove(seat)
+        self._free.append(seat.place)
+
+    def _done(self, task: _Task | None, answer: Any) -> list[tuple[Any, Any]]:
+        if task is None:
+            return []
+        task.tries += 1
+        if isinstance(answer, Failure) and answer.kind != "exception" and task.tries < TRIES:
+            self._waiting.append(task)
+            return []
+        return [(task.name, answer)]
 
 
-class OwnContext(ForkServerContext):
-    Process = OwnProcess
+def gpus_apart(*modules: str) -> int:
+    """How many GPUs there are for workers, without torch in this process; theirs have the modules as they start."""
+    engine().import_ahead(*modules)
+    [found] = spread(_gpus, [None], "GPUs")
+    return found
 
 
-def fork_server(*modules: str) -> ForkServerContext:
-    """Processes that start in milliseconds: a server imports once what this process has of ours, and `modules`.
-
-    Not forks of this process itself: one with threads (torch, OpenMP) deadlocks in its forked children."""
-    context = OwnContext()
-    context.set_forkserver_preload([*(name for name in sys.modules if name.startswith("editjudge.")), *modules])
-    return context
-
-
-def import_ahead(*modules: str) -> None:
-    """The server of `fork_server` starts now and imports these beside this process: its processes have them at once.
-
-    Of torch and transformers that is seconds, and in each process 0.4 GB, which they share so."""
-    fork_server(*modules)
-    forkserver.ensure_running()
-
-
-def processes(most: int, *modules: str) -> ProcessPoolExecutor:
-    """A pool of a process on each core that this one may use, and no more than `most`, which have the modules."""
-    workers = max(1, min(cores(), most))
-    return ProcessPoolExecutor(workers, fork_server(*modules), initializer=_begin)
-
-
-def on_devices(devices: Sequence[str], begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
-    """A pool of a process for each device, with one thread; each begins with `begin(device, *given)`."""
-    context = fork_server()
-    queue = context.SimpleQueue()
-    for device in devices:
-        queue.put(device)
-    return ProcessPoolExecutor(len(devices), context, _begin_on, (queue, begin, given))
-
-
-def _begin_on(queue: Any, begin: Callable[..., None], given: Sequence[Any]) -> None:
-    _begin()
-    begin(queue.get(), *given)
+def _gpus(_: None) -> int:
+    return engine().gpus()
 
 
 def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:
     """`compute` of every item, in order, on all cores, with a progress bar named `what`.
 
     `compute` and what it is given and returns must be picklable; an error in a process is raised here."""
-    with processes(len(items)) as pool:
-        return list(progress(pool.map(compute, items), len(items), what))
+    found = list[Result]()
+    with Workers(partial(without_device, compute), ["cpu"] * min(engine().cpus(), len(items))) as workers:
+        for answer in progress(workers.in_order(items), len(items), what):
+            if isinstance(answer, Failure):
+                raise answer.raised()
+            found.append(answer)
+    return found
 
 
-def _begin() -> None:
-    """One core each: the processes are the parallelism, and results must not depend on the number of threads."""
-    cv2.setNumThreads(1)
-    end_with_parent()
-
-
-def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """On Linux this process gets the signal when the one that started it ends, however that ends: a killed stage leaves
-    no process behind. A process of `fork_server` hears of it by the pipe that its parent holds, since it is forked by
-    the server, which lives on; a program that a stage starts, by the kernel's own signal."""
-    parent = parent_process()
-    if sys.platform != "linux":
-        return
-    if parent is None:
-        LIBC.prctl(PARENT_DIED, number)
-        return
-    fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, number)
-    fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-    if not parent.is_alive():  # killed before
-        os._exit(1)
+def without_device(compute: Callable[[Any], Any], device: str) -> Callable[[Any], Any]:
+    """A worker that loads nothing."""
+    return compute

@@ -7,10 +7,9 @@ recipe says in which images boxes are sought and by which prompts; a Grounding D
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ from editjudge.core import images, records, regions
 from editjudge.core.code import identity
 from editjudge.core.masks import of_rows
 from editjudge.engine import resume
-from editjudge.engine.workers import cores, on_devices
+from editjudge.engine.workers import Workers, engine
 from editjudge.grounding import instructions, settings
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
@@ -281,12 +280,15 @@ def detect(
     starts = range(0, len(named), how.batch_size)
     jobs = [resume.Job(how, tuple(named[n : n + how.batch_size])) for n in starts]
 
-    def start(most: int) -> Executor:
+    def start(most: int) -> Workers:
         devices = slots.devices_of(f"{GROUNDER}.device", how.device)
-        workers = how.workers or (cores() if devices == ["cpu"] else 1)
-        return on_devices((devices * workers)[:most], _begin)
+        workers = how.workers or (engine().cpus() if devices == ["cpu"] else 1)
+        return Workers(partial(_detecting, how), (devices * workers)[:most])
 
-    results = resume.run(jobs, _detect, cache, "images, for boxes", start, lambda meta: meta["reason"] != OUT_OF_MEMORY)
+    def lasting(meta: Mapping[str, Any]) -> bool:
+        return meta["reason"] != OUT_OF_MEMORY
+
+    results = resume.run(jobs, start, cache, "images, for boxes", partial(_detected, []), lasting)
     metas = (meta for job in results for meta, _ in job)
     return [_found(names, meta, one, place) for (_, names), meta in zip(wanted, metas, strict=True)]
 
@@ -307,24 +309,18 @@ def _found(
     return tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected)
 
 
-class _DetectorProcess:
-    """Where a process of the pool has its model."""
-
-    device: str
+def _detected(boxes: list[Any], reason: str | None) -> dict[str, Any]:
+    return {"boxes": boxes, "reason": reason}
 
 
-def _begin(device: str) -> None:
+def _detecting(how: DetectorSetting, device: str) -> Callable[[tuple[Any, list[Wanted]]], list[resume.Result]]:
+    """In a worker: what detects."""
     slots.one_thread()
-    _DetectorProcess.device = device
+    model = detectors.GroundingDino(f"{GROUNDER}.model", how.model, device, how.dtype, how.batch_size)
+    return lambda given: _detect(how, model, given[1])
 
 
-@lru_cache(maxsize=1)
-def _loaded(how: DetectorSetting, device: str) -> detectors.GroundingDino:
-    """Not as a process begins: what is wrong then breaks the pool, and nobody hears of it."""
-    return detectors.GroundingDino(f"{GROUNDER}.model", how.model, device, how.dtype, how.batch_size)
-
-
-def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]:
+def _detect(how: DetectorSetting, model: detectors.GroundingDino, payloads: list[Wanted]) -> list[resume.Result]:
     """{boxes, reason}: label, score and box of each, or why there are none."""
     found: dict[int, Any] = {}
     shown: dict[int, Any] = {}
@@ -333,17 +329,16 @@ def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]
             shown[n] = images.decode(bytes(image)), names
         except images.ImageError as error:
             found[n] = error
-    model = _loaded(how, _DetectorProcess.device)
 
     def ask(items: list[Any]) -> Any:
         rgbs, names = zip(*items, strict=True)
         return within_memory(model, lambda: model.detect(rgbs, names, how.threshold, how.overlap))
 
     found |= zip(shown, answers(ask, list(shown.values())), strict=True)
-    metas: list[dict[str, Any]] = []
+    metas = []
     for n in range(len(payloads)):
         if isinstance(found[n], ValueError):
-            metas.append({"boxes": [], "reason": str(found[n])})
+            metas.append(_detected([], str(found[n])))
         else:
-            metas.append({"boxes": [[box.label, box.score, box.box] for box in found[n]], "reason": None})
+            metas.append(_detected([[box.label, box.score, box.box] for box in found[n]], None))
     return [(meta, None) for meta in metas]

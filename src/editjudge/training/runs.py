@@ -22,7 +22,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
-from editjudge.engine.workers import LaunchSetting, import_ahead
+from editjudge.engine.workers import LaunchSetting, engine
 from editjudge.training.samples import PictureFiles, Row, Sample, Trained, faulty, image_names
 from editjudge.training.settings import TrainingSetting
 
@@ -111,7 +111,7 @@ def carry_out(job: TrainingJob) -> None:
     rows, base = job.read_rows(), job.base()
     os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
     if job.ahead:
-        import_ahead(job.ahead)
+        engine().import_ahead(job.ahead)
     from editjudge.engine import launch
 
     start = started(job.setting.launch)

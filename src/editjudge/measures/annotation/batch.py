@@ -3,10 +3,12 @@
 A source is decoded and encoded once for all its edits, and what several measures of a pair need is computed once.
 Models in torch run on all images of `measures.prompts` prompts together: on a CPU in each process, on a GPU in one."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import count
 from typing import Any
 
 import cv2
@@ -19,7 +21,7 @@ from editjudge.core.masks import mask_png, png_mask
 from editjudge.core.params import ParamsError
 from editjudge.core.regions import mask_box
 from editjudge.engine import resume
-from editjudge.engine.workers import cores, on_devices
+from editjudge.engine.workers import Workers, engine
 from editjudge.measures import pixel
 from editjudge.measures.annotation import slot_settings, slots
 from editjudge.measures.annotation.picture import Areas, SeenImage, SeenPair, fitted, shrunk
@@ -76,15 +78,16 @@ def measure_all(
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
     start = _starter(used, setting, versions)
-    results = resume.run(jobs, _measure_group, cache, what, start, lambda meta: not lacks_memory(meta))
+    results = resume.run(jobs, start, cache, what, failed, lambda meta: not lacks_memory(meta))
     metas = iter([meta for group in results for meta, _ in group])
     return [[next(metas) for _ in prompt.edits] for prompt in prompts]
 
 
 def lacks_memory(meta: Mapping[str, Any]) -> bool:
-    """Whether something is missing because a model had too little memory: another run may say more."""
+    """Whether something is missing because a model had too little memory, or its process was killed, mostly for want of
+    it: another run may say more."""
     reasons = (meta["reason"], *(measure["reason"] for measure in meta["measures"]))
-    return any((reason or "").endswith(OUT_OF_MEMORY) for reason in reasons)
+    return any((reason or "").endswith((OUT_OF_MEMORY, resume.AGAIN)) for reason in reasons)
 
 
 def _job(prompts: Sequence[Original], setting: SlotSetting, versions: Mapping[str, str]) -> resume.Job:
@@ -103,47 +106,51 @@ def _job(prompts: Sequence[Original], setting: SlotSetting, versions: Mapping[st
 
 def _starter(
     used: Collection[Slot], setting: SlotSetting, versions: dict[str, str]
-) -> Callable[[int], AbstractContextManager[Executor]]:
-    """Processes for the group's jobs, each with its share of the feature store's room, and one for each GPU."""
+) -> Callable[[int], AbstractContextManager[Workers]]:
+    """Workers for the group's jobs, each with its share of the feature store's room, and a process for each GPU."""
     heavy = slot_settings.torch_slots(used, setting)
 
     @contextmanager
-    def start(most: int) -> Iterator[Executor]:
+    def start(most: int) -> Iterator[Workers]:
         room = slots.trim(work("features"), setting.features_gigabytes * slots.GIGABYTE) if heavy else 0.0
         homes = slots.devices_of("measures.device", setting.device) if heavy else ["cpu"]
-        workers = max(min(setting.workers or cores(), most), 1)
-        devices = [homes[n % len(homes)] for n in range(workers)]
+        workers = max(min(setting.workers or engine().cpus(), most), 1)
         owned = [setting.own_device(slot) for slot in heavy]
-        apart = {each for own in owned for each in ([own] if own else devices)}
+        apart = {each for own in owned for each in ([own] if own else homes)}
         with ExitStack() as stack:
-            hosts = {each: stack.enter_context(slots.hosted(setting, each)) for each in sorted(apart - {"cpu"})}
-            given = (setting, versions, hosts, "cpu" in apart, room / workers)
-            yield stack.enter_context(on_devices(devices, _begin, *given))
+            alone = partial(slots.asked, setting.on_one_device())
+            hosts = {each: stack.enter_context(engine().hosted(alone, each)) for each in sorted(apart - {"cpu"})}
+            load = partial(_measuring, setting, versions, homes, hosts, "cpu" in apart, room / workers)
+            yield stack.enter_context(Workers(load, ["cpu"] * workers))
 
     return start
 
 
-class _Measuring:
-    """What a process of the pool asks: its models, which are loaded once."""
-
-    models: Models
-
-
-def _begin(
-    device: str, setting: SlotSetting, versions: dict[str, str], hosts: Mapping[str, Any], heavy: bool, room: float
-) -> None:
+def _measuring(
+    setting: SlotSetting,
+    versions: dict[str, str],
+    homes: Sequence[str],
+    hosts: Mapping[str, Any],
+    heavy: bool,
+    room: float,
+    device: str,
+) -> Callable[[tuple[Shared, list[Payload]]], list[resume.Result]]:
+    """In a worker: measures groups of prompts by models that are loaded once, each home's in turn."""
     if heavy:
         slots.one_thread()
     store = slots.FeatureStore(work("features"), room)
-    _Measuring.models = Models(setting, device, hosts, versions, store)
+    models = [Models(setting, home, hosts, versions, store) for home in homes]
+    turns = count(os.getpid())  # of the homes, so that workers begin at different ones
 
+    def measure(given: tuple[Shared, list[Payload]]) -> list[resume.Result]:
+        prompts, payloads = given
+        edits: list[list[Altered]] = [[] for _ in prompts]
+        for number, edit in payloads:  # in the order of the prompts
+            edits[number].append(edit)
+        asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
+        return [(meta, None) for meta in measure_group(asked, models[next(turns) % len(models)])]
 
-def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Result]:
-    edits: list[list[Altered]] = [[] for _ in prompts]
-    for number, edit in payloads:  # in the order of the prompts
-        edits[number].append(edit)
-    asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
-    return [(meta, None) for meta in measure_group(asked, _Measuring.models)]
+    return measure
 
 
 def measure_group(prompts: Sequence[Original], models: Models) -> list[dict[str, Any]]:

@@ -4,11 +4,10 @@ they said of sources."""
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing.managers import BaseManager
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from editjudge.core.files import replacing
 from editjudge.core.params import ParamsError
 from editjudge.engine.resume import file_hash
 from editjudge.engine.unfinished import Unfinished
-from editjudge.engine.workers import end_with_parent, fork_server, import_ahead
+from editjudge.engine.workers import engine
 from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.measures.names import Slot
 from editjudge.vision import faces, folders, lpips
@@ -59,7 +58,7 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
     heavy = torch_slots(slots, setting)
     if not heavy:
         return setting
-    import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
+    engine().import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
     found: dict[str, Any] = {}
     for slot in sorted(heavy):
         found[slot] = str(_weights(slot, setting))
@@ -106,7 +105,7 @@ def devices_of(where: str, name: str) -> list[str]:
         return [name]
     import torch
 
-    count = torch.cuda.device_count()
+    count = engine().gpus()
     if name == "auto":
         return [f"cuda:{n}" for n in range(count)] or ["cpu"]
     try:
@@ -225,7 +224,7 @@ class Models:
         device = self.setting.own_device(slot) or self.device
         if device in self.hosts:
             try:
-                return self.hosts[device].ask(slot, method, *args)
+                return self.hosts[device]((slot, method, args))
             except (EOFError, ConnectionError):
                 raise Unfinished(f"the process with the models on {device} {GONE}") from None
         model = self.model(slot)
@@ -259,25 +258,11 @@ class Models:
         return CLASSES[slot](where, given, device, self.setting.of(slot, "dtype"), size)
 
 
-class _Host(BaseManager):
-    """A process with models that other processes ask, each through a thread of its own."""
-
-
-_Host.register("models", Models, exposed=("ask",))
-
-
-@contextmanager
-def hosted(setting: SlotSetting, device: str) -> Iterator[Any]:
-    """`Models` of a device in a process of their own, as long as the context lasts."""
-    host = _Host(ctx=fork_server())
-    host.start(_begin_host)
-    with host:
-        yield host.models(setting, device)  # type: ignore[attr-defined]
-
-
-def _begin_host() -> None:
+def asked(setting: SlotSetting, device: str) -> Callable[[tuple[Slot, str, Any]], Any]:
+    """In a process with the models of one device: `Models.ask`."""
+    models = Models(setting, device)
     one_thread()
-    end_with_parent()
+    return lambda given: models.ask(given[0], given[1], *given[2])
 
 
 def one_thread() -> None:

@@ -9,8 +9,7 @@ that prepares images: other weights behind the same name need an entry of their 
 
 import functools
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, groupby
@@ -22,7 +21,7 @@ from editjudge.core.code import identity
 from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
-from editjudge.engine.workers import cores, import_ahead, on_devices, processes
+from editjudge.engine.workers import Failure, Workers, engine, gpus_apart
 from editjudge.models.chat import forms
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel, sampling
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
@@ -62,7 +61,7 @@ def open_account(where: str, setting: ChatModelSetting) -> Account:
         if setting.lora and not Path(setting.lora, "adapter_config.json").is_file():
             raise params.ParamsError(f"{where}.adapter: no adapter in {setting.lora}")
     if isinstance(setting, TransformersSetting):
-        import_ahead(LOCAL)
+        engine().import_ahead(LOCAL)
     return Account(where.rpartition(".")[2], setting.price, setting.budget)
 
 
@@ -97,15 +96,14 @@ class Model(ExitStack):
         return self.enter_context(running(cast(ServedSetting, self.setting), section(params.load(), "serve", Serving)))
 
     @functools.cached_property
-    def _pool(self) -> ProcessPoolExecutor:
-        with processes(1, LOCAL) as first:  # which loads torch for those that follow; this process needs none
-            gpus = first.submit(_gpus).result()
-        workers = cast(TransformersSetting, self.setting).workers
-        return self.enter_context(on_devices(places(workers, gpus), _begin))
+    def _workers(self) -> Workers:
+        setting = cast(TransformersSetting, self.setting)
+        where = places(setting.workers, gpus_apart(LOCAL))
+        return self.enter_context(Workers(functools.partial(_answering, setting), where))
 
     def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
         if isinstance(self.setting, TransformersSetting):
-            return _in_processes(asking, tasks, self._pool)
+            return _in_workers(asking, tasks, self._workers)
         if isinstance(self.setting, EndpointSetting):
             return EndpointModel(asking, self.setting.base_url, self.setting.key()).answer_all(tasks)
         named = replace(asking, setting=replace(self.setting, model=self._server.model))
@@ -132,42 +130,30 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
 
 
 def places(workers: int, gpus: int) -> list[str]:
-    """The device of each process with the model: GPUs in turn, for 0 one each; without any, at most one a core."""
+    """The device of each worker with the model: GPUs in turn, for 0 one each; without any, at most one a core."""
     if gpus:
         return [f"cuda:{n % gpus}" for n in range(workers or gpus)]
-    return ["cpu"] * min(workers or cores(), cores())
+    cores = engine().cpus()
+    return ["cpu"] * min(workers or cores, cores)
 
 
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
-class _ModelProcess:
-    """Where a process of the pool has its model."""
-
-    device: str
-
-
-def _begin(device: str) -> None:
-    _ModelProcess.device = device
-
-
-def _in_processes(asking: ChatAsking, tasks: Sequence[ChatTask], pool: ProcessPoolExecutor) -> list[ChatTask]:
-    """The tasks with their answers. Each chunk of CHUNK is answered by itself, so that the number of processes changes
-    no reply."""
+def _in_workers(asking: ChatAsking, tasks: Sequence[ChatTask], workers: Workers) -> list[ChatTask]:
+    """The tasks with their answers. Each chunk of CHUNK is answered by itself, so that the number of workers changes no
+    reply."""
     start, account, done = time.monotonic(), asking.account, list[ChatTask]()
-    ask = functools.partial(_replies, cast(TransformersSetting, asking.setting), asking.form)
     while size := min(ROUND, account.left(), len(tasks) - len(done)):
         part = list(tasks[len(done) : len(done) + size])
         pending = list(range(size))
         while pending:
-            chunks = [[part[n] for n in pending[first : first + CHUNK]] for first in range(0, len(pending), CHUNK)]
-            came = progress(pool.map(ask, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
+            chunks = [pending[first : first + CHUNK] for first in range(0, len(pending), CHUNK)]
+            given = ((asking.form, [part[n] for n in chunk]) for chunk in chunks)
+            came = progress(workers.in_order(given), len(chunks), f"{account.judge}, by {CHUNK} questions")
             unread = []
-            for n, reply in zip(pending, chain.from_iterable(came), strict=True):
-                if isinstance(reply, str):  # not asked: its images cannot be used, or do not fit
+            each = chain.from_iterable(map(_each, chunks, came))
+            for n, reply in zip(pending, each, strict=True):
+                if isinstance(reply, Failure):  # mostly for want of memory
+                    part[n] = asking.failed(part[n], "memory", reply.reason)
+                elif isinstance(reply, str):  # not asked: its images cannot be used, or do not fit
                     part[n] = asking.failed(part[n], "memory" if reply == OUT_OF_MEMORY else "image", reply)
                 else:
                     part[n] = asking.taken(part[n], reply)
@@ -179,16 +165,28 @@ def _in_processes(asking: ChatAsking, tasks: Sequence[ChatTask], pool: ProcessPo
     return done + [asking.unasked(task) for task in tasks[len(done) :]]
 
 
-def _replies(setting: TransformersSetting, form: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
-    """In a process: the next replies to a chunk's tasks, by a model that has seen no other."""
+def _each(chunk: list[int], replies: list[RawReply | str] | Failure) -> list[Any]:
+    """A reply for each of the chunk's tasks. Raises what the model did."""
+    if isinstance(replies, Failure) and replies.kind == "exception":
+        raise replies.raised()
+    return [replies] * len(chunk) if isinstance(replies, Failure) else replies
+
+
+def _answering(
+    setting: TransformersSetting, device: str
+) -> Callable[[tuple[ChatForm, Sequence[ChatTask]]], list[RawReply | str]]:
+    """In a worker: the next replies to a chunk's tasks of a form, by a model that has seen no other."""
     from editjudge.models.chat.local_model import local_model
 
-    found: list[RawReply | str] = []
-    for tried, group in groupby(tasks, key=lambda task: len(task.said)):
-        same, how = list(group), sampling(setting, form, 0, tried)
-        model = local_model(setting, form, how["temperature"], how.get("seed", setting.seed), _ModelProcess.device)
-        found += model.ask_many([task.question for task in same], [task.number for task in same])
-    return found
+    def replies(given: tuple[ChatForm, Sequence[ChatTask]]) -> list[RawReply | str]:
+        (form, tasks), found = given, list[RawReply | str]()
+        for tried, group in groupby(tasks, key=lambda task: len(task.said)):
+            same, how = list(group), sampling(setting, form, 0, tried)
+            model = local_model(setting, form, how["temperature"], how.get("seed", setting.seed), device)
+            found += model.ask_many([task.question for task in same], [task.number for task in same])
+        return found
+
+    return replies
 
 
 def name_of(setting: ChatModelSetting) -> str:

@@ -26,7 +26,7 @@ from editjudge.core import portable
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
-from editjudge.engine.workers import end_with_parent
+from editjudge.engine.local import end_with_parent
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.weights.adapter import image_settings, image_sizes, read_config
 

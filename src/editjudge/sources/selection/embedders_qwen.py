@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
-from editjudge.engine.workers import end_with_parent
+from editjudge.engine.local import end_with_parent
 from editjudge.models.chat.checkpoint import by_products, model_class, without_video
 
 
