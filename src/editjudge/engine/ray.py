@@ -3,6 +3,7 @@
 Its nodes have this program installed, and the same folder under the same path. A worker whose node goes away has died
 as a killed process has: it is replaced where there is room. What is more than there is room for waits."""
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ def _cluster() -> dict[str, float]:
         names = (name for name in os.environ if name in SAME or name.startswith(OURS))
         own = {name: os.environ[name] for name in names}
         try:
-            ray.init(runtime_env={"env_vars": own}, log_to_driver=False, logging_level="error", include_dashboard=False)
+            ray.init(runtime_env={"env_vars": own}, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
             raise UserError(f"EDITJUDGE_ENGINE is ray, and there is no cluster: {error}") from error
     return ray.cluster_resources()
