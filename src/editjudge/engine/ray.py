@@ -40,8 +40,8 @@ def _cluster() -> dict[str, float]:
         names = (name for name in os.environ if name in SAME or name.startswith(OURS))
         own = {name: os.environ[name] for name in names}
         try:
-            quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
-            ray.init(runtime_env={"env_vars": own}, **quiet)
+            same = {"env_vars": own}
+            ray.init(runtime_env=same, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
             raise UserError(f"EDITJUDGE_ENGINE is ray, and there is no cluster: {error}") from error
     return ray.cluster_resources()
