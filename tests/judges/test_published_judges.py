@@ -5,10 +5,11 @@ The files of words are stand-ins in the layout of the authors' files: the words 
 import json
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -62,8 +63,9 @@ Scripted = Callable[[str, dict[str, Any], Callable[[Any], str]], ChatJudge]
 def scripted(words: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """scripted(where, entry, said): a judge or rater on a tiny checkpoint in this process, which runs for four tokens;
     said(chat) is then what it said."""
-    here = ThreadPoolExecutor(1, initializer=models._begin, initargs=["cpu"])
-    monkeypatch.setattr(models, "on_devices", lambda *_: nullcontext(here))
+    monkeypatch.setattr(models, "gpus_apart", lambda *_: 0)
+    here = lambda load, places: nullcontext(SimpleNamespace(in_order=partial(map, load("cpu"))))  # noqa: E731
+    monkeypatch.setattr(models, "Workers", here)
     run = ChatModel.reply
 
     def opened(where: str, entry: dict[str, Any], said: Callable[[Any], str]) -> ChatJudge:

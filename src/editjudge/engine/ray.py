@@ -65,7 +65,7 @@ def _actor(place: str, share: float, at_once: int) -> tuple[Any, str]:
     """An actor with a core or the place's GPUs, and its device."""
     _cluster()
     own = place.removeprefix("cuda:").split(",") if place.startswith("cuda") else []
-    options = {"num_gpus": len(own) * share} if own else {"num_cpus": 1}
+    options = {"num_gpus": len(own) * share, "num_cpus": 0} if own else {"num_cpus": 1}
     return ray.remote(_Actor).options(max_concurrency=at_once, **options).remote(), "cuda" if own else place
 
 
