@@ -22,7 +22,7 @@ from editjudge.cli.main import main
 from editjudge.core.errors import UserError
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
-from editjudge.judges.scorers.editreward import import_editreward
+from editjudge.judges.scorers.editreward import import_editreward, texts_of, weights_of
 from editjudge.models.chat.checkpoint import load_processor
 
 CONFIG = "EditReward-MiMo-VL-7B-SFT-2508"
@@ -190,6 +190,26 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(
     with pytest.raises(UserError, match=words):
         import_editreward(tmp_path / "c", base, tmp_path / "code", CONFIG, tmp_path / "made/out")
     assert not (tmp_path / "made/out").exists()
+
+
+def test_hostile_files_are_named(tmp_path: Path) -> None:
+    """Code that nests too deep or says something else than texts, and pickles of anything but weights."""
+    write_code(tmp_path / "code")
+    rubric = "INSTRUCTION_EDIT_FOLLOWING = "
+    prompts = (tmp_path / DATASET / "prompts.py").read_text().replace(rubric, f"{rubric}3\nOTHER = ")
+    for text in (prompts, "A = " + "-" * 200_000 + "1", "(" * 5_000, "\0"):
+        (tmp_path / DATASET / "prompts.py").write_text(text)
+        with pytest.raises(UserError, match="has not EditReward's rubrics"):
+            texts_of(tmp_path / "code/EditReward")
+    bad: list[Any] = [[1], {"a": 1}, {"model": [1]}, {1: torch.ones(1)}, {}, torch.ones(1)]
+    for number, found in enumerate(bad):
+        torch.save(found, tmp_path / "model.pth")
+        with pytest.raises(UserError, match=r"model\.pth cannot be read"):
+            weights_of(tmp_path)
+        whole = (tmp_path / "model.pth").read_bytes()
+        (tmp_path / "model.pth").write_bytes([b"", b"x", b"PK\3\4", whole[:200], b"\x80\x02.", b"\x80\x02]]]"][number])
+        with pytest.raises(UserError, match=r"model\.pth cannot be read"):
+            weights_of(tmp_path)
 
 
 def test_the_tokenizer_of_another_base_is_refused(base: Path, published: dict, tmp_path: Path) -> None:

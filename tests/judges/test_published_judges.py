@@ -126,6 +126,21 @@ def test_each_is_asked_in_its_authors_words_laid_out_as_theirs(words: None) -> N
         rubrics.questions("imgedit_judge", "stile")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.json", '{"a": [1]}', "a"), ("a.json", '{"a": 1}', "a"), ("a.json", "[" * 200_000, "a"),
+        ("a.yaml", "a: {b: c}", "a"), ("a.yaml", "a:\n", "a"), ("a.yaml", "[" * 5_000, "a"),
+        ("a.py", "A = 3", "A"), ("a.py", "A = ['x']", "A"), ("a.py", "A = " + "-" * 200_000 + "1", "A"),
+        ("a.py", "A = " + "(" * 5_000, "A"), ("a.py", "A = f'{x}' + 1", "A"), ("a.py", b"\xff\x00", "A"),
+    ],
+)  # fmt: skip
+def test_a_file_without_such_a_text_is_named(name: str, content: str | bytes, place: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FileError, match=rf"{name} has no text {place} \(\w+\)"):
+        prompts.text_in(tmp_path / name, place)
+
+
 def test_words_that_are_missing_or_others_are_said_to_be_the_authors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from email.utils import formatdate
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from chat_client import ask, chat_server, kept, picture, questions, setting, set
 from fake_server import Server
 
 from editjudge.core.params import ParamsError
-from editjudge.judges import opening
-from editjudge.judges.protocol import Question, Verdict
+from editjudge.engine.resume import RecordCache
+from editjudge.judges import opening, rubrics
+from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
 from editjudge.models.chat.settings import EndpointSetting
@@ -28,6 +30,7 @@ from editjudge.models.endpoint import client as endpoint
 from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after
 from editjudge.models.endpoint.spending import Account
 
+SECTIONS = "\n".join(f"**{n}. {name}**\n## Score: 3" for n, name in enumerate("ABC", 1))
 KEY = "sk-secret-0123456789"
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "."))
 A_WINS, B_WINS, TIE = ('{"winner": "Image A"}', '{"winner": "Image B"}', '{"winner": "Tie"}')
@@ -246,6 +249,38 @@ def test_thinking_is_no_answer_and_what_is_cut_in_it_is_unread(tmp_path: Path) -
     assert [round(each.p_a, 9) for each in found[:3]] == [0.75] * 3, "of the one decision behind the thinking"
     assert all(each.reason == "the reply ends before its thinking does" for each in found[4:])
     assert "thinking" not in found[3].reason
+
+
+FORMS: list[tuple[Any, str]] = [
+    (replace(style("decision"), structured=False, sides={"Image A": "first", "Image B": "second"}), "first"),
+    (replace(style("decision"), structured=False, decimals=True), "1.5 and 0.5"),
+    (rubrics.load("brief", "any"), "A: 3\nB: 3\nC: 3\n"),
+    (replace(rubrics.load("brief", "any"), structured=False, form="sections"), SECTIONS),
+    (style("decision"), f"I say {A_WINS}"),
+]
+
+
+def test_thinking_that_the_template_opened_is_unread_in_every_form(tmp_path: Path) -> None:
+    """Whatever room a reply had: where the template is known by that, else where the reply was cut."""
+    groups: list[tuple[Any, bool | None, list[Any], bool]] = []
+    for form, said in FORMS:
+        cut = {"content": said, "finish_reason": "length"}
+        whole = [said, cut | {"reasoning_content": "Hm"}, f"{said}</think>{said}"]
+        groups += [(form, None, [cut], False), (form, None, whole, True), (form, True, [cut, said], False)]
+        groups += [(form, True, whole[1:], True), (form, False, [cut], True)]
+    every = [reply for *_, replies, _ in groups for reply in replies]
+    asked = iter(questions(len(every)))
+    with chat_server(replies={f"q{n}": [reply] for n, reply in enumerate(every)}) as server:
+        how = EndpointSetting(base_url=server.url, model="m", reply_tries=1)
+        for form, opened, replies, read in groups:
+            some: list[Any] = list(islice(asked, len(replies)))
+            if "edited" in form.images:
+                some = [Edit(question.instruction, question.source, question.a) for question in some]
+            with RecordCache(tmp_path / "c") as store:
+                asking = ChatAsking(how, form, store, Account())
+                done = EndpointModel(asking, server.url, None, opened).answer_all(asking.tasks(some, []))
+            expected = None if read else "the reply ends before its thinking does"
+            assert [task.answer.reason for task in done] == [expected] * len(replies), (opened, replies)
 
 
 def test_a_400_about_the_key_ends_the_run_and_a_short_key_does_not_spoil_replies(

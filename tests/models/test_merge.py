@@ -298,6 +298,20 @@ def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tm
         local_model.load(bases["float32"], adapter=tmp_path / "half")
 
 
+def test_what_is_dead_changes_nothing_at_all(in_memory: Nets, bases: Bases, tmp_path: Path):
+    """Zeros in each lora_B, as training begins; not where a module was trained whole beside them."""
+    for name, more in (("dead", {}), ("alive", {"modules_to_save": ["lm_head"]})):
+        config = LoraConfig(r=2, target_modules=["q_proj"], **more)
+        adapted(in_memory["float32"], tmp_path / "trained", config)
+        edited(tmp_path / "trained", tmp_path / name, lambda t, _: [t[n].zero_() for n in t if ".lora_B." in n])
+        if name == "dead":
+            refuses(bases["float32"], tmp_path / name, tmp_path, "is dead")
+    merge_adapter(bases["float32"], tmp_path / "alive", tmp_path / "merged")
+    before, after = stored(bases["float32"]), stored(tmp_path / "merged")
+    assert [n for n in before if not torch.equal(before[n], after[n])] == ["lm_head.weight"]
+    local_model.load(bases["float32"], adapter=tmp_path / "alive")
+
+
 def test_a_base_that_is_not_finite_is_not_merged(bases: Bases, adapter_dir: Path, tmp_path: Path):
     shutil.copytree(bases["float32"], tmp_path / "base")
     file = sorted((tmp_path / "base").glob("*.safetensors"))[-1]

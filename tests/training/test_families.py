@@ -245,7 +245,10 @@ def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path: Path, pi
     inquiry = Inquiry("k", "Why", {}, lambda said: (said, None))
     assert form.answer(inquiry, RawReply(reply.text)).reason == "the reply ends before its thinking does"
     assert form.answer(inquiry, RawReply(f"{reply.text}</think>so")).value == "so"
+    assert not checkpoint.opens_thinking(tmp_path / "qwen3_5")
     model.processor.chat_template = f"{model.processor.chat_template}<think>\n"
+    model.processor.save_pretrained(tmp_path / "qwen3_5")
+    assert checkpoint.opens_thinking(tmp_path / "qwen3_5")
     local = LocalModel(model.model, model.processor, form, max_new_tokens=7)
     [said] = local.ask_many([inquiry], [0])
     assert isinstance(said, RawReply)

@@ -28,6 +28,9 @@ from editjudge.core.settings import FORBID, Positive, Text, known, read
 PACKAGE = Path(__file__).parents[1]
 RECORDED = "judge_prompt.yaml"  # beside the weights of a judge: what it was trained to be asked
 FIELDS = ("instruction", "criteria", "first", "second", "scale", "names", "coordinates")
+# What reading a stranger's file raises: it is not there, nests too deep, or has something else in the place.
+UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError, yaml.YAMLError)
+NO_TEXT = (*UNREADABLE, LookupError, TypeError, StopIteration)
 _IMAGE = re.compile(r"\n?\{(source|a|b|edited)\}\n?")
 _EXACT = re.compile(r"\{(source|a|b|edited)\}")
 _WORDS = re.compile(r"\{(\w+):([\w.]+)\}")
@@ -133,15 +136,21 @@ def text_in(file: Path, place: str) -> str:
         )
         for key in place.split("."):
             found = found[int(key) if isinstance(found, list) else key]
-        return str(found).removesuffix(end)
-    except (OSError, SyntaxError, ValueError, LookupError, TypeError, StopIteration, yaml.YAMLError) as error:
+        return _a_text(found).removesuffix(end)
+    except NO_TEXT as error:
         raise FileError(f"{file} has no text {place} ({type(error).__name__})") from None
 
 
 def _text(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_text, node.values))
-    return f"{{{ast.unparse(node.value)}}}" if isinstance(node, ast.FormattedValue) else str(ast.literal_eval(node))
+    return f"{{{ast.unparse(node.value)}}}" if isinstance(node, ast.FormattedValue) else _a_text(ast.literal_eval(node))
+
+
+def _a_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} is no text")
+    return value
 
 
 def plain(instruction: str) -> str:

@@ -10,7 +10,7 @@ import re
 from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -30,6 +30,9 @@ CLOSING, TOKEN = "prompt_with_special_token", "<|Reward|>"
 KINDS = {"ranknet_multi_head": False, "ranknet_share_head": True}  # whether all dimensions share a head
 NEEDED = {"output_dim": 2, "use_special_tokens": True, "rm_head_kwargs": None, "lora_enable": False}
 PIXELS = 256 * 28 * 28  # of both images; the code does not follow the sizes in its settings
+# What torch and pickle raise on a file of other bytes.
+WRONG = (EOFError, ValueError, TypeError, LookupError, AttributeError, AssertionError, OverflowError, UnpicklingError)
+BROKEN = (*WRONG, OSError, RuntimeError, MemoryError, SafetensorError)
 HEADS = re.compile(r"rm_heads?\.(?:head_(\d)\.)?(\d.+)")
 
 
@@ -79,7 +82,9 @@ def texts_of(code: Path) -> dict[str, str]:
         named = {ast.unparse(node.targets[0]): node.value for node in nodes if isinstance(node, ast.Assign)}
         rubrics = {name: ast.literal_eval(named[text]) for name, text in RUBRICS.items()}
         closing = ast.literal_eval(named[CLOSING])
-    except (OSError, SyntaxError, ValueError, LookupError) as error:
+        if wrong := [name for name, text in (rubrics | {CLOSING: closing}).items() if not isinstance(text, str)]:
+            raise TypeError(f"{wrong[0]} is no text")
+    except (OSError, SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError) as error:
         how = f"git clone {CODE} && git -C EditReward checkout {COMMIT}"
         raise FileError(f"{code} has not EditReward's rubrics ({error}). They come with its code: {how}") from error
     asked = {name: text.format(text_prompt="{instruction}") for name, text in rubrics.items()}
@@ -92,7 +97,11 @@ def weights_of(checkpoint: Path) -> dict[str, torch.Tensor]:
     try:
         if not file.is_file():
             return load_file(file := checkpoint / "model.safetensors")
-        found: dict[str, Any] = torch.load(file, "cpu", mmap=True, weights_only=True)
-    except (OSError, ValueError, RuntimeError, UnpicklingError, SafetensorError) as error:
+        found: Any = torch.load(file, "cpu", mmap=True, weights_only=True)
+    except BROKEN as error:
         raise FileError(f"{file} cannot be read: {' '.join(str(error).split()):.300}") from error
-    return cast(dict[str, torch.Tensor], found.get("model", found))
+    found = found.get("model", found) if isinstance(found, dict) else None
+    parts = found.items() if isinstance(found, dict) else ()
+    if not parts or not all(isinstance(name, str) and isinstance(part, torch.Tensor) for name, part in parts):
+        raise FileError(f"{file} cannot be read: it holds no weights by name")
+    return found

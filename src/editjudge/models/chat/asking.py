@@ -28,7 +28,6 @@ from editjudge.models.endpoint.client import (
     read_completion,
 )
 from editjudge.models.endpoint.pictures import DataUrls, PixelLimits
-from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 from editjudge.models.endpoint.spending import Account, Usage, total
 
 WARMTH = 0.7  # least temperature where a question is asked again
@@ -144,14 +143,16 @@ class EndpointModel:
 
     A reply that the form cannot read is asked for again, with sampling, up to `reply_tries` replies and as long as the
     budget surely allows. A question that the endpoint does not answer, or that the budget leaves unasked, has no answer
-    and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model."""
+    and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model.
+    opened: whether the template of its chats begins replies with thinking; None: not known."""
 
-    def __init__(self, asking: ChatAsking, base_url: str, key: str | None) -> None:
+    def __init__(self, asking: ChatAsking, base_url: str, key: str | None, opened: bool | None = None) -> None:
         assert isinstance(asking.setting, HttpSetting)
         self.asking, self.setting, self.form, self.account = asking, asking.setting, asking.form, asking.account
         how = self.setting
         reached = (how.max_in_flight, how.per_minute, how.timeout, how.connect_timeout, how.tries)
         self.endpoint = Endpoint(Connection(base_url, key, *reached), self.account.retries)
+        self.opened = opened
         own = isinstance(how, EndpointSetting)  # what is served resizes by itself
         self.urls = DataUrls(PixelLimits(how.min_pixels, how.max_pixels) if own else PixelLimits())
         self.under_way = 0
@@ -220,10 +221,8 @@ class EndpointModel:
             if reply.tokens_in is not None and reply.tokens_out is not None:
                 usage = Usage(requests, reply.tokens_in, reply.tokens_out, len(self.form.images), seconds)
             today = datetime.now(UTC).date().isoformat() if isinstance(self.setting, EndpointSetting) else None
-            text, room = reply.text, self.setting.max_new_tokens > self.form.max_new_tokens
-            if reply.cut and room and END_OF_THINKING not in text and not text.startswith((THINKING, "{", "`")):
-                text = THINKING + text  # which the template had opened: it took all the room
-            task = self.asking.taken(task, RawReply(text, essential(reply.tokens), usage, today))
+            said = RawReply(reply.marked(self.opened), essential(reply.tokens), usage, today)
+            task = self.asking.taken(task, said)
         self.account.asked += 1
         return task
 

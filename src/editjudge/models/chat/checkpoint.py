@@ -22,6 +22,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processo
 
 from editjudge.core import checkpoints, images
 from editjudge.core.errors import FileError
+from editjudge.models.endpoint.replies import THINKING
 from editjudge.models.weights.adapter import image_sizes
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
@@ -131,6 +132,12 @@ def load_processor(model_dir: str | Path) -> Any:
     except Exception as error:  # tokenizers raises Exception itself
         raise FileError(f"{model_dir} has no processor that can be used: {' '.join(str(error).split())}") from error
     return processor
+
+
+def opens_thinking(model_dir: str | Path) -> bool:
+    """Whether the chat template of a local checkpoint begins the reply with thinking. FileError as load_processor."""
+    chat = load_processor(model_dir).apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    return chat.rstrip().endswith(THINKING)
 
 
 def bound(processor: Any, least: int, most: int) -> Any:

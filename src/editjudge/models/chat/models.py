@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 from editjudge.core import hub, params
 from editjudge.core.code import identity
+from editjudge.core.errors import FileError
 from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
@@ -96,6 +97,19 @@ class Model(ExitStack):
         return self.enter_context(running(cast(ServedSetting, self.setting), section(params.load(), "serve", Serving)))
 
     @functools.cached_property
+    def _opened(self) -> bool | None:
+        """Whether the served model's template begins replies with thinking; the embedded server says it in the reply.
+        None: its processor, with the template, is of a kind that only the server can load."""
+        if section(params.load(), "serve", Serving).engine == "transformers":
+            return False
+        from editjudge.models.chat.checkpoint import opens_thinking
+
+        try:
+            return opens_thinking(cast(ServedSetting, self.setting).model)
+        except FileError:
+            return None
+
+    @functools.cached_property
     def _workers(self) -> Workers:
         setting = cast(TransformersSetting, self.setting)
         where = places(setting.workers, gpus_apart(LOCAL))
@@ -107,7 +121,7 @@ class Model(ExitStack):
         if isinstance(self.setting, EndpointSetting):
             return EndpointModel(asking, self.setting.base_url, self.setting.key()).answer_all(tasks)
         named = replace(asking, setting=replace(self.setting, model=self._server.model))
-        return EndpointModel(named, self._server.url, None).answer_all(tasks)
+        return EndpointModel(named, self._server.url, None, self._opened).answer_all(tasks)
 
 
 def model_of(setting: ChatModelSetting) -> list[Any]:

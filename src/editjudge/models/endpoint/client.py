@@ -25,7 +25,7 @@ import orjson
 from aiolimiter import AsyncLimiter
 
 from editjudge.core.errors import UserError
-from editjudge.models.endpoint.replies import THINKING
+from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
@@ -80,13 +80,22 @@ class Refused(CallFailed):
 @dataclass(frozen=True)
 class Completion:
     """What came back. tokens: `choices[0].logprobs.content`; tokens_in, tokens_out: None where nothing says it. cut:
-    whether the limit ended the reply, and nothing tells thinking from words."""
+    whether the limit ended the reply; apart: whether its thinking was told apart."""
 
     text: str
     tokens: list[dict[str, Any]]
     tokens_in: int | None
     tokens_out: int | None
     cut: bool
+    apart: bool
+
+    def marked(self, opened: bool | None) -> str:
+        """The text, with THINKING before it where it is thinking without an end that something else has begun.
+
+        opened: whether the chat's template begins with thinking; None: not known, so that a reply that was cut may be
+        thinking from its first word. What begins as JSON was held to a schema, and is none."""
+        said = self.apart or END_OF_THINKING in self.text or self.text.lstrip().startswith((THINKING, "{", "[", "`"))
+        return THINKING + self.text if not said and (self.cut if opened is None else opened) else self.text
 
 
 @dataclass(frozen=True)
@@ -243,7 +252,7 @@ def read_completion(raw: bytes) -> Completion:
         [choice, *_] = completion["choices"]
         message = choice["message"]
         thought = message.get("reasoning_content") or message.get("reasoning")
-        cut = choice.get("finish_reason") == "length" and not thought
+        cut = choice.get("finish_reason") == "length"
         text = message.get("content") or message.get("refusal") or (f"{THINKING}{thought}" if thought else "")
         tokens = (choice.get("logprobs") or {}).get("content") or []
         usage = completion.get("usage") or {}
@@ -254,4 +263,4 @@ def read_completion(raw: bytes) -> Completion:
         raise TryFailed("malformed", f"no text in the completion: {shown}")
     tokens = [] if HIDDEN in text else tokens  # which may spell the key, each a part
     told_in, told_out = (count if isinstance(count, int) else None for count in counts)
-    return Completion(text, tokens, told_in, told_out, cut)
+    return Completion(text, tokens, told_in, told_out, cut, bool(thought))

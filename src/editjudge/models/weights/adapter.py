@@ -64,11 +64,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_alive(file: Path) -> None:
-    """FileError: an adapter that changes nothing, for all of its lora_B are zero, as training finds them. What is no
-    file of weights its readers refuse."""
+    """FileError: an adapter that changes nothing, for all of its lora_B are zero, as training finds them, and nothing
+    else was trained (modules_to_save). What is no file of weights its readers refuse."""
     with suppress(OSError, SafetensorError), safe_open(file, "pt") as weights:
-        factors = [name for name in weights.keys() if ".lora_B." in name]  # noqa: SIM118
-        if factors and not any(weights.get_tensor(name).any() for name in factors):
+        trained = [name for name in weights.keys() if ".lora_A." not in name]  # noqa: SIM118
+        factors = [name for name in trained if ".lora_B." in name]
+        if factors and factors == trained and not any(weights.get_tensor(name).any() for name in factors):
             raise FileError(f"{file} is dead: all of its lora_B are zero, so the model is its base and nothing more")
 
 
