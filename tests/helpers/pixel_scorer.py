@@ -84,7 +84,7 @@ class Running(Served):
 
     @property
     def pending(self) -> int:
-        return self.service.metrics.counts["pending", ""]
+        return self.service.metrics.pending
 
     def __exit__(self, *error: object) -> None:
         if isinstance(self.scorer, PixelScorer):

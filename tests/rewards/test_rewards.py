@@ -87,14 +87,14 @@ def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
     assert max(running.scorer.batches) > 1
     assert max(running.scorer.batches) <= 16
     lines = told.splitlines()
-    assert 'editjudge_reward_requests_total{form="score",status="200"} 300' in lines
-    assert 'editjudge_reward_edits_total{form="score",result="scored"} 285' in lines
-    assert 'editjudge_reward_edits_total{form="score",result="unscored"} 15' in lines
-    assert f"editjudge_reward_batches_total {len(running.scorer.batches)}" in lines
-    assert f"editjudge_reward_batch_edits_total {sum(running.scorer.batches)}" in lines
-    assert "editjudge_reward_pending 0" in lines
-    assert 'editjudge_reward_seconds_bucket{le="+Inf"} 300' in lines
-    assert "editjudge_reward_seconds_count 300" in lines
+    assert 'editjudge_reward_requests_total{form="score",status="200"} 300.0' in lines
+    assert 'editjudge_reward_edits_total{form="score",result="scored"} 285.0' in lines
+    assert 'editjudge_reward_edits_total{form="score",result="unscored"} 15.0' in lines
+    assert f"editjudge_reward_batches_total {len(running.scorer.batches)}.0" in lines
+    assert f"editjudge_reward_batch_edits_total {sum(running.scorer.batches)}.0" in lines
+    assert "editjudge_reward_pending 0.0" in lines
+    assert 'editjudge_reward_seconds_bucket{le="+Inf"} 300.0' in lines
+    assert "editjudge_reward_seconds_count 300.0" in lines
 
 
 @pytest.mark.parametrize("wrong", ["nan", "None"])
@@ -176,9 +176,10 @@ def test_whoever_finds_it_full_is_told_to_come_back() -> None:
         reply = requests.post(f"{running.url}/score", json=own((picture(1), picture(2))), timeout=60)
         assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
         assert reply.json() == {"error": "4 edits are waiting: ask again later"}
-        counts = running.service.metrics.counts
         later = threads.submit(reward_client.score, running.url, edits)
-        until(lambda: counts["requests_total", 'form="score",status="503"'] == 2)
+        refused = {"form": "score", "status": "503"}
+        told = running.service.metrics.registry.get_sample_value
+        until(lambda: told("editjudge_reward_requests_total", refused) == 2)
         running.scorer.go.set()
         assert [each.result()[0]["overall"] for each in first] == [each["overall"] for each in later.result()]
         until(lambda: running.pending == 0)

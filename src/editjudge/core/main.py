@@ -16,7 +16,7 @@ EXTRAS = {
     "editors": ("diffusers",),
     "ray": ("ray",),
     "faces": ("onnxruntime",),
-    "serve": ("starlette", "uvicorn"),
+    "serve": ("prometheus_client", "starlette", "uvicorn"),
 }
 OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError"}  # by name, so that torch need not be imported
 

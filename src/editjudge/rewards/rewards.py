@@ -10,7 +10,6 @@ import json
 import math
 import pickle
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import repeat
@@ -18,6 +17,8 @@ from typing import Any
 
 import orjson
 import uvicorn
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -34,34 +35,22 @@ from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
 
-SECONDS = ("0.01", "0.03", "0.1", "0.3", "1.0", "3.0", "10.0", "30.0", "100.0", "+Inf")  # bounds of the histogram
-PREFIX = "editjudge_reward"
-COUNTERS = dict.fromkeys(("requests_total", "edits_total", "batches_total", "batch_edits_total"), "counter")
-KINDS = COUNTERS | {"pending": "gauge", "seconds": "histogram"}
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # bounds of the histogram
 
 
 class Metrics:
-    """Counts by name and labels, in Prometheus' text form."""
+    """What Prometheus is told; names begin with editjudge_reward_."""
 
     def __init__(self) -> None:
-        self.counts: dict[tuple[str, str], float] = defaultdict(int)
-
-    def add(self, name: str, count: float = 1, **labels: object) -> None:
-        self.counts[name, ",".join(f'{key}="{value}"' for key, value in labels.items())] += count
-
-    def time(self, seconds: float) -> None:
-        for bound in SECONDS:
-            self.add("seconds_bucket", int(seconds <= float(bound)), le=bound)
-        self.add("seconds_sum", seconds)
-        self.add("seconds_count")
-
-    def text(self) -> str:
-        lines, counts = [], list(self.counts.items())
-        for family, kind in KINDS.items():
-            lines.append(f"# TYPE {PREFIX}_{family} {kind}")
-            own = ((name, f"{{{labels}}}" * bool(labels), n) for (name, labels), n in counts if name.startswith(family))
-            lines += [f"{PREFIX}_{name}{labels} {number}" for name, labels, number in own]
-        return "\n".join(lines) + "\n"
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"registry": self.registry, "namespace": "editjudge_reward"}
+        self.requests = Counter("requests", "Requests that are answered.", ("form", "status"), **own)
+        self.edits = Counter("edits", "Edits that are answered.", ("form", "result"), **own)
+        self.batches = Counter("batches", "Batches that the scorer has had.", **own)
+        self.batch_edits = Counter("batch_edits", "Edits in these batches.", **own)
+        self.seconds = Histogram("seconds", "Seconds of a request.", buckets=SECONDS, **own)
+        self.pending = 0
+        Gauge("pending", "Edits that are not answered yet.", **own).set_function(lambda: self.pending)
 
 
 class RewardService:
@@ -100,7 +89,7 @@ class RewardService:
 
     async def tell(self, request: Request) -> PlainTextResponse:
         self.admit(request)
-        return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def endpoint(self, name: str) -> Any:
         """The endpoint of a form."""
@@ -119,8 +108,8 @@ class RewardService:
                 raise
             finally:
                 place.leave()
-                self.metrics.add("requests_total", form=form, status=status)
-                self.metrics.time(time.monotonic() - start)
+                self.metrics.requests.labels(form, status).inc()
+                self.metrics.seconds.observe(time.monotonic() - start)
 
         return answer
 
@@ -173,7 +162,7 @@ class RewardService:
         answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
         for each in rewards:
-            self.metrics.add("edits_total", form=name, result="scored" if math.isfinite(each.reward) else "unscored")
+            self.metrics.edits.labels(name, "scored" if math.isfinite(each.reward) else "unscored").inc()
         reply = asked.reply(rewards, self.served)
         if asked.pickled:
             return Response(pickle.dumps(reply), media_type="application/octet-stream")
@@ -187,8 +176,8 @@ class RewardService:
             return await self.batcher.ask(edit, request)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        self.metrics.add("batches_total")
-        self.metrics.add("batch_edits_total", len(edits))
+        self.metrics.batches.inc()
+        self.metrics.batch_edits.inc(len(edits))
         return self.scorer.score(edits)
 
     def reward(self, answer: Score | Unscored) -> Reward:
@@ -208,19 +197,19 @@ class PendingEdits:
     """Edits of a request that are not answered yet, counted in the metrics as pending."""
 
     def __init__(self, metrics: Metrics, most: int) -> None:
-        self.counts, self.most, self.taken = metrics.counts, most, 0
+        self.metrics, self.most, self.taken = metrics, most, 0
 
     def take(self, count: int) -> None:
         """Rejected: 400 where it can never have so many, 503 where too many wait."""
         if self.taken + count > self.most:
             raise Rejected(400, f"{self.taken + count} edits in a request, more than the limit of {self.most}")
-        if self.counts["pending", ""] + count > self.most:
-            raise Rejected(503, f"{self.counts['pending', '']} edits are waiting: ask again later")
-        self.counts["pending", ""] += count
+        if self.metrics.pending + count > self.most:
+            raise Rejected(503, f"{self.metrics.pending} edits are waiting: ask again later")
+        self.metrics.pending += count
         self.taken += count
 
     def leave(self) -> None:
-        self.counts["pending", ""] -= self.taken
+        self.metrics.pending -= self.taken
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:
