@@ -1,10 +1,8 @@
-"""What several tests share: a small source image with a region, its edit, PNG bytes, a tiny untrained checkpoint."""
+"""What several tests share: a small source image with a region, its edit, a tiny untrained checkpoint."""
 
 import gc
-import io
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from editjudge.core import portable
@@ -18,7 +16,6 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
 
 gc.disable()  # what is imported and collected stays
 
@@ -32,6 +29,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The runs of graphs take longest: they come first, each in a process of its own, and the next long files then."""
     longest = ["test_pipeline.py", "test_rehearsal.py", "test_own_edits.py", "test_train_judge.py", "test_docs.py"]
     items.sort(key=lambda item: longest.index(item.path.name) if item.path.name in longest else len(longest))
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the working directory; work/ lies in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
+    return tmp_path
 
 
 @pytest.fixture
@@ -63,16 +68,3 @@ def base_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokens = tiny.tokenizer(INSTRUCTIONS)
     tiny.save(tiny.model(tokens, SIZES), tiny.processor(tokens, SIZES.image_size), folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def png() -> Callable[..., bytes]:
-    """png(seed, height=64, width=64): a random image."""
-
-    def make(seed: int, height: int = 64, width: int = 64) -> bytes:
-        pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG")
-        return buffer.getvalue()
-
-    return make

@@ -31,8 +31,7 @@ def test_importing_is_quick_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["load_judge", "compare", "score", "measure", "rank"])
-def test_an_example_runs(name: str, tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_example_runs(name: str, workdir: Path, photo: np.ndarray) -> None:
     near = photo.copy()
     near[20:52, 30:66] = 255 - near[20:52, 30:66]
     rows = [("Image A", n) for n in range(3)] + [("Image B", 3), (None, 4)]
@@ -46,19 +45,18 @@ def test_an_example_runs(name: str, tmp_path: Path, photo: np.ndarray, monkeypat
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
-def test_a_model_needs_no_entry(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_needs_no_entry(workdir: Path, photo: np.ndarray) -> None:
     """Its folder names it: a checkpoint, one of another family, an adapter. What it says at random is no verdict."""
-    monkeypatch.chdir(tmp_path)
     asked = (photo, photo, 255 - photo, "Make it red")
     with editjudge.load_judge(BASE, prompt="pvc") as judge:
         found = judge.compare(*asked)
     assert found.winner in ("Image A", "Image B", "Tie")
     assert found.p_a is not None
-    other = str(tiny_families.save("internvl", tmp_path / "internvl"))
+    other = str(tiny_families.save("internvl", workdir / "internvl"))
     model = get_peft_model(load_model(other), LoraConfig(r=2, init_lora_weights=False, target_modules=["q_proj"]))
     model.peft_config["default"].base_model_name_or_path = other
-    model.save_pretrained(tmp_path / "adapter")
-    for folder in (other, str(tmp_path / "adapter")):
+    model.save_pretrained(workdir / "adapter")
+    for folder in (other, str(workdir / "adapter")):
         said = editjudge.compare(*asked, judge=folder)
         assert (said.winner, said.forward.reply != "") == (None, True), said.reason
     scored = editjudge.score(photo, photo, "Make it red", scorer=other)

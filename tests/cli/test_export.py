@@ -3,18 +3,17 @@
 import hashlib
 import json
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import datasets
+import forks
 import numpy as np
 import program
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import training_pairs
+from pictures import png
 from training_pairs import TASK
 
 from editjudge.benchmarks.preferences import vcreward
@@ -28,22 +27,20 @@ from editjudge.judges.protocol import Score
 from editjudge.labels import tiers
 from editjudge.rewards import curation as curate
 
-COMMAND = [sys.executable, "-m", "editjudge", "export", "pairs", "--out", "out/pairs.parquet"]
+COMMAND = ("export", "pairs", "--out", "out/pairs.parquet")
 
 
 @pytest.fixture
-def project(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shown = {(model, f"p{i}"): png(100 * n + i) for i in range(70) for n, model in enumerate(("source", "good", "bad"))}
     pairs = [training_pairs.pair(i) for i in range(70)]
     pairs[0] |= {"damage_a": 0.0, "damage_b": 2.5}
-    training_pairs.write(tmp_path, pairs, shown)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
-    return tmp_path
+    training_pairs.write(workdir, pairs, shown)
+    return workdir
 
 
-def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Callable[..., bytes]):
-    subprocess.run(COMMAND, check=True)
+def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path):
+    program.run(COMMAND)
     assert [path.name for path in (project / "out").iterdir()] == ["pairs.parquet"]
     items = vcreward.load(BenchmarkSetting(form="vcreward", path=str(project / "out/pairs.parquet")))
     assert len(items) == 70
@@ -58,7 +55,7 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Calla
     assert np.array_equal(np.asarray(loaded[1]["edited_images"][0]), images.decode(png(201)))
 
 
-def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Callable[..., bytes]):
+def test_tables_of_the_graph_are_data_sets_with_images(project: Path):
     """A gallery of two models, and a benchmark with two edits a row."""
     for n, model in enumerate(("first", "second")):
         rows = [pictures.candidate(f"k{i}", "color_alter", model, png(10 * n + i)) for i in range(3)]
@@ -81,7 +78,7 @@ def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Calla
 def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
     missing = training_pairs.with_sums(training_pairs.pair(0) | {"prompt": "p99"}, {})
     training_pairs.records.write(project / "data/train_pairs.parquet", [missing], "train_pairs")
-    done = subprocess.run(COMMAND, check=False, capture_output=True, text=True)
+    done = forks.program(*COMMAND)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         "export: data/pools/subject_remove.parquet: no image of p99, for the pair k0"
@@ -90,21 +87,18 @@ def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
 
 
 @pytest.fixture
-def selection(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def selection(workdir: Path) -> list[float]:
     """A selection of `editjudge curate`, four edits with scores of 1 to 4."""
-    monkeypatch.chdir(tmp_path)
     kept = []
     for n, score in enumerate((4.0, 3.0, 2.0, 1.0)):
         shown = {name: (lambda seed=seed: png(seed)) for name, seed in (("source", n), ("edited", n + 10))}
         kept.append(curate.CandidateEdit(f"k{n}", "m", "t", f"Do {n}", **shown, score=Score(score, {"quality": score})))
-    curate.write(tmp_path / "best", kept, [])
+    curate.write(workdir / "best", kept, [])
     return [4.0, 3.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("as_folder", [False, True])
-def test_a_selection_becomes_what_an_editor_is_trained_from(
-    selection: list[float], as_folder: bool, png: Callable[..., bytes]
-):
+def test_a_selection_becomes_what_an_editor_is_trained_from(selection: list[float], as_folder: bool):
     options = ["--from", "best/selection.parquet", "--out", "edits", "--range", "1", "4"]
     program.run(shlex.join(["export", "edits", *options, *(["--as-folder"] if as_folder else [])]))
     form = ("imagefolder", {"data_dir": "edits"}) if as_folder else ("edits", {})
@@ -138,10 +132,9 @@ def annotation(key: str, model: str, value: float | None, sums: tuple[str, str |
 
 
 @pytest.fixture
-def annotated(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> list[records.Row]:
+def annotated(workdir: Path) -> list[records.Row]:
     shown = {(model, f"p{i}"): png(10 * n + i) for i in range(2) for n, model in enumerate(("source", "good", "bad"))}
-    training_pairs.write(tmp_path, [training_pairs.pair(0)], shown)
-    monkeypatch.chdir(tmp_path)
+    training_pairs.write(workdir, [training_pairs.pair(0)], shown)
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in shown.items()}
     rows = [
         annotation(f"p{i}", model, value, (sums["source", f"p{i}"], sums[model, f"p{i}"]))
@@ -155,7 +148,7 @@ def annotated(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.Mon
     return rows
 
 
-def test_annotations_in_the_published_form_and_back(annotated: list[records.Row], png: Callable[..., bytes]) -> None:
+def test_annotations_in_the_published_form_and_back(annotated: list[records.Row]) -> None:
     program.run("export annotations --out out")
     file = Path(f"out/{TASK}_grouped.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -29,9 +29,7 @@ WORDS = "--source source.png --a near.png --b far.png --instruction Recolour"
 
 
 @pytest.fixture
-def here(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EDITJUDGE_WORK", str(tmp_path / "work"))
+def here(workdir: Path, photo: np.ndarray) -> Path:
     near, far = photo.copy(), 255 - photo
     near[20:52, 30:66] = 255 - near[20:52, 30:66]
     for name, pixels in {"source": photo, "near": near, "far": far}.items():
@@ -41,7 +39,7 @@ def here(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> 
             "MEASURES", str(params.load(ROOT / "params.yaml")["measures"])
         )
     )
-    return tmp_path
+    return workdir
 
 
 def run(words: str) -> str:
@@ -118,8 +116,7 @@ def test_a_loaded_judge_answers_many_times_and_takes_files_arrays_and_pil_images
         editjudge.load_judge("pixel")
 
 
-def test_a_ranking_of_match_files_leaves_failed_ones_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_ranking_of_match_files_leaves_failed_ones_out(workdir: Path) -> None:
     winners = ["Image A", "Image B", "Failed", None, "Tie"]
     rows = [{"key": f"p{n}_pair_a_vs_b", "winner": winner} for n, winner in enumerate(winners)]
     Path("m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -144,13 +141,12 @@ def test_a_ranking_of_match_files_leaves_failed_ones_out(tmp_path: Path, monkeyp
             program.run(words)
 
 
-def test_the_score_of_one_edit(tmp_path: Path, base_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_score_of_one_edit(workdir: Path, base_dir: Path) -> None:
     import lessons  # loads torch
 
-    lessons.write_scorer(base_dir, tmp_path / "scorer")
-    entry = {"kind": "checkpoint", "model": str(tmp_path / "scorer"), "dtype": "float32", "batch_size": 2}
-    (tmp_path / "params.yaml").write_text(json.dumps({"scorers": {"tiny": entry}}))
-    monkeypatch.chdir(tmp_path)
+    lessons.write_scorer(base_dir, workdir / "scorer")
+    entry = {"kind": "checkpoint", "model": str(workdir / "scorer"), "dtype": "float32", "batch_size": 2}
+    (workdir / "params.yaml").write_text(json.dumps({"scorers": {"tiny": entry}}))
     Path("a.png").write_bytes(images.encode_png(np.full((64, 64, 3), 99, np.uint8)))
     Path("b.png").write_bytes(b"nothing")
     words = "score --scorer tiny --source a.png --instruction Go. --edit"
@@ -175,9 +171,8 @@ BOX = (30, 20, 66, 52)
 
 
 @pytest.fixture
-def folders(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folders(workdir: Path, photo: np.ndarray) -> Path:
     """Three sources; `good` edits in the box alone, `bad` all of it; one of its edits is broken, one not there."""
-    monkeypatch.chdir(tmp_path)
     for n in range(3):
         source, x0, y0, x1, y1 = np.roll(photo, 7 * n, axis=1), *BOX
         good, mask = source.copy(), np.zeros(photo.shape[:2], np.uint8)
@@ -191,7 +186,7 @@ def folders(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) 
     Path("bad/k1.png").write_bytes(Path("bad/k1.png").read_bytes()[:-50])
     Path("good/stray.png").write_bytes(b"")
     Path("boxes.csv").write_text("key,boxes\n" + "".join(f'k{n},"{list(BOX)}"\n' for n in range(3)))
-    return tmp_path
+    return workdir
 
 
 def measured(words: str) -> str:

@@ -188,8 +188,7 @@ train_pairs:
 """
 
 
-def test_ready_editors_are_added_and_all_else_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_ready_editors_are_added_and_all_else_stays_as_it_was(workdir: Path) -> None:
     with pytest.raises(ParamsError, match=r"^params\.yaml not found"):
         program.run("add-editor flux3")
     Path("configs").symlink_to(ROOT / "configs")

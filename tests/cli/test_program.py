@@ -17,6 +17,7 @@ from editjudge.cli import printing
 from editjudge.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("workdir")
 STAGES = sorted(file.stem for file in (ROOT / "src/editjudge/stages").glob("[!_]*.py"))
 PROGRAM = sorted(name for commands in COMMANDS.values() for name in commands)
 OPTIONS = {
@@ -35,28 +36,22 @@ OPTIONS = {
 NEED_TORCH = {"train_judge", "merge_judge", "learning_curve"}
 
 
-@pytest.fixture(autouse=True)
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stages_help_is_told_and_nothing_done_without_torch(empty: Path, stage: str) -> None:
+def test_a_stages_help_is_told_and_nothing_done_without_torch(workdir: Path, stage: str) -> None:
     done = forks.run(f"stages.{stage}", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: ")
     assert not done.loaded.strip() or stage in NEED_TORCH
-    assert not list(empty.iterdir())
+    assert not list(workdir.iterdir())
 
 
 @pytest.mark.parametrize("command", ["", *PROGRAM])
-def test_a_commands_help_is_told_and_nothing_done_without_torch(empty: Path, command: str) -> None:
+def test_a_commands_help_is_told_and_nothing_done_without_torch(workdir: Path, command: str) -> None:
     done = forks.program(*command.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: editjudge {command}".strip())
     assert not done.loaded.strip()
-    assert not list(empty.iterdir())
+    assert not list(workdir.iterdir())
 
 
 @pytest.mark.parametrize("name", [name for name in STAGES if name != "code"])  # which reads no file of the user's
@@ -125,7 +120,7 @@ def test_a_wheel_has_the_settings_recipes_and_contracts_of_the_repository(wheel:
     assert all((wheel / "editjudge" / name).is_file() for name in data), "package-data of pyproject.toml"
 
 
-def test_a_wheel_compares_in_an_empty_folder(wheel: Path, empty: Path, photo: np.ndarray) -> None:
+def test_a_wheel_compares_in_an_empty_folder(wheel: Path, workdir: Path, photo: np.ndarray) -> None:
     near = photo.copy()
     near[20:52, 30:66] = 255 - near[20:52, 30:66]
     for name, pixels in {"s": photo, "a": near, "b": 255 - photo}.items():

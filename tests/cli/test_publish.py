@@ -1,6 +1,8 @@
-"""What is published: into the folder that travels with git, and to a server that speaks S3, with its failures."""
+"""What is published: into the folder that travels with git, with the resume state of those who pull it, and to a server
+that speaks S3, with its failures; verify names the stage where a difference begins."""
 
 import contextlib
+import copy
 import hashlib
 import json
 import logging
@@ -14,14 +16,21 @@ from pathlib import Path
 
 import boto3
 import pytest
+import yaml
 from dvc.cli import main as dvc_main
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from small_repro import arena_row
 from werkzeug.serving import BaseWSGIServer, make_server
 from werkzeug.wrappers import Response
 
 from editjudge.cli import publish
+from editjudge.cli.publish import differences, results, small_differences
+from editjudge.core import records
 from editjudge.core.errors import UserError
+from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
+from editjudge.sources.builtin import scenes
+from editjudge.stages import annotate, candidates
 
 GRAPH = """
 stages:
@@ -375,3 +384,118 @@ def test_two_users_of_one_cache_pay_once_and_break_nothing(here: Path, elsewhere
 
 def digest(file: Path) -> str:
     return hashlib.md5(file.read_bytes()).hexdigest()
+
+
+ROOT = Path(__file__).parents[2]
+TASK = "color_alter"
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a pool of four pairs, one prompt of the arena, and the settings of two editors."""
+    folder = tmp_path / "first"
+    (folder / "data").mkdir(parents=True)
+    (folder / "pipelines").symlink_to(ROOT / "pipelines")
+    pairs = scenes.make_pairs(TASK, "train", 5, 48, 0)
+    records.write(folder / f"data/pools/{TASK}.parquet", pairs[:4], "pools")
+    records.write(folder / "data/gedit_bench.parquet", [arena_row(pairs[4])], "gedit_bench")
+    monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
+    monkeypatch.chdir(folder)
+    settings(["precise", "box"])
+    return folder
+
+
+def settings(editors: list[str]) -> None:
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values["tasks"] = {TASK: values["tasks"][TASK]}
+    values["editors"] = {name: values["editors"][name] for name in editors}
+    values["suites"] = {}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+
+
+def counted(file: str) -> tuple[int, int]:
+    found = json.loads(Path(f"metrics/resume/{file}.json").read_text())
+    return found["computed"], found["reused"]
+
+
+def test_who_pulls_and_adds_an_editor_pays_for_that_editor(graph, tmp_path, monkeypatch) -> None:
+    for model in ("precise", "box"):
+        candidates.run(model)
+    annotate.run(TASK)
+    assert counted(f"annotate_{TASK}") == (8, 0)
+    first = records.read(Path(f"data/annotations/{TASK}.parquet"), "annotations")
+    assert publish.write_records() == 8
+
+    colleague = tmp_path / "second"
+    shutil.copytree(graph, colleague, ignore=shutil.ignore_patterns("work"), symlinks=True)  # what a pull brings
+    monkeypatch.chdir(colleague)
+    assert publish.read_records() == publish.read_records() == 8
+    settings(["precise", "box", "leaky"])
+    candidates.run("leaky")
+    annotate.run(TASK)
+    assert counted("candidates_leaky") == (5, 0)
+    assert counted(f"annotate_{TASK}") == (4, 8)
+    rows = records.read(Path(f"data/annotations/{TASK}.parquet"), "annotations")
+    assert [row for row in rows if row["model"] != "leaky"] == first
+    monkeypatch.setattr(annotate.batch, "identity", lambda *_, **__: "other code")
+    annotate.run(TASK)
+    assert counted(f"annotate_{TASK}") == (12, 0), "code decides, too"
+
+
+def test_what_is_no_resume_state_is_named_and_what_is_gone_from_work_goes_from_the_folder(workdir: Path) -> None:
+    assert publish.read_records() == publish.write_records() == 0
+    assert not list(workdir.iterdir())
+    (workdir / "published/resume/judge").mkdir(parents=True)
+    (workdir / "published/resume/judge/j.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(UserError, match=r"^published/resume/judge/j.parquet: no resume state: "):
+        publish.read_records()
+    with resume.RecordCache(workdir / "work/annotate/t.sqlite") as cache:
+        cache.add([("a", {"n": 1}, None), ("b", {"n": 2}, b"an image")])
+    assert publish.write_records() == 1
+    (workdir / "work/annotate/t.sqlite").rename(workdir / "work/annotate/u.sqlite")
+    assert publish.write_records() == 1
+    assert [file.name for file in (workdir / publish.RECORDS).rglob("*.parquet")] == ["u.parquet"]
+
+
+def entry(path: str, md5: str) -> dict:
+    return {"path": path, "md5": md5}
+
+
+LOCK = {
+    "code": {"deps": [entry("src", "s")], "outs": [entry("code.json", "c")]},
+    "raw": {"deps": [entry("code.json", "c")], "outs": [entry("raw.parquet", "1"), entry("raw.json", "2")]},
+    "pool": {"deps": [entry("raw.parquet", "1")], "outs": [entry("pool.parquet", "3")]},
+    "other": {"outs": [entry("other.parquet", "4")]},
+}
+
+
+def test_the_first_stage_that_differs_is_named_and_what_follows_counted() -> None:
+    assert differences(LOCK, LOCK, []) == ("verify: 4 stages gave what is committed, to the byte", True)
+    now = copy.deepcopy(LOCK)
+    now["raw"]["outs"][0]["md5"] = now["pool"]["deps"][0]["md5"] = "9"
+    now["pool"]["outs"][0]["md5"] = "8"
+    text, same = differences(LOCK, now, ["metrics/raw.json"])
+    assert text.splitlines() == [
+        "verify: raw differs: raw.parquet",
+        "verify: 1 stages follow: pool",
+        "verify: 1 metrics and plots differ: metrics/raw.json",
+    ]
+    assert not same
+    assert not differences(LOCK, LOCK, ["plots/x.csv"])[1]
+    fewer = {name: stage for name, stage in LOCK.items() if name != "other"}
+    for locks in ((LOCK, fewer), (fewer, LOCK)):
+        assert differences(*locks, []) == ("verify: other differs: other.parquet", False)
+
+
+def test_of_the_small_graph_the_first_stage_that_differs_is_named() -> None:
+    """By the order of the run: what lies behind it differs because of it."""
+    committed = results(LOCK)
+    assert "code.json" not in committed
+    assert small_differences(committed, LOCK) == (
+        "verify: 4 files of the small graph are as committed, to the byte",
+        True,
+    )
+    told, same = small_differences(committed | {"pool.parquet": "9", "raw.json": "9"}, LOCK)
+    assert told == "verify: raw is the first stage that differs; 2 files in all: raw.json, pool.parquet"
+    assert not same
+    assert not small_differences(committed | {"gone.parquet": "1"}, LOCK)[1]

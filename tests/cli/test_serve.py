@@ -36,11 +36,10 @@ main.main()
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workdir: Path) -> Path:
     values = {"reward_service": SETTING | {"allow_pickle": False}, "scorers": {"pixels": {"kind": "pixels"}}}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (workdir / "params.yaml").write_text(yaml.safe_dump(values))
+    return workdir
 
 
 @pytest.fixture

@@ -20,14 +20,7 @@ from editjudge.core import images, records
 from editjudge.editors.galleries.metadata import GalleryError
 
 
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
-    return tmp_path
-
-
-def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> None:
+def test_a_model_is_ranked_with_one_command_and_drift_is_told(workdir: Path) -> None:
     file = suite_files.basic(Path("b"), 4)
     cases = suite_files.load("imgedit_basic", file)
     for n, name in enumerate(("mine", "theirs")):
@@ -40,7 +33,7 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> Non
         with chat_server(replies=replies) as server:
             done = forks.program("suite", *words, "--base-url", server.url, "--out", month)
         assert done.returncode == 0, done.stderr
-        (work / "work/judge/raters.vlm.sqlite").unlink()
+        (workdir / "work/judge/raters.vlm.sqlite").unlink()
     assert "suite: theirs: 1 missing: 4" in done.stderr
     assert "suite: theirs: unscored are 1 of 4 ratings by vlm: 1 no edit: no image for this key" in done.stderr
     assert "| vlm | theirs | here |" in done.stdout
@@ -60,7 +53,7 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> Non
     assert "vlm: gpt-4.1 (20" in told.stdout
 
 
-def test_a_mistake_is_one_line(work: Path) -> None:
+def test_a_mistake_is_one_line(workdir: Path) -> None:
     file = suite_files.basic(Path("b"), 1)
     whole = ["--suite", "imgedit_basic", "--cases", str(file)]
     asked = [*whole, "--model", "m", "--base-url", "http://127.0.0.1:1/v1"]
@@ -78,7 +71,7 @@ def test_a_mistake_is_one_line(work: Path) -> None:
     assert done.stderr.startswith("drift: a not found")
 
 
-def test_folders_name_their_models_and_what_is_no_case_is_counted(work: Path) -> None:
+def test_folders_name_their_models_and_what_is_no_case_is_counted(workdir: Path) -> None:
     file = suite_files.basic(Path("b"), 3)
     cases = suite_files.load("imgedit_basic", file)
     Path("b/photos/1.jpg").unlink()
@@ -95,7 +88,7 @@ def test_folders_name_their_models_and_what_is_no_case_is_counted(work: Path) ->
     assert [model["model"] for model in found["raters"][0]["models"]] == ["m-4.1", "m-4.5"]
 
 
-def test_an_endpoint_that_never_answers_is_no_ranking(work: Path) -> None:
+def test_an_endpoint_that_never_answers_is_no_ranking(workdir: Path) -> None:
     file = suite_files.basic(Path("b"), 1)
     suite_files.gallery(Path("edits/m"), suite_files.load("imgedit_basic", file))
     words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/m"]
@@ -105,7 +98,7 @@ def test_an_endpoint_that_never_answers_is_no_ranking(work: Path) -> None:
     assert records.read(Path("o/ratings.parquet"), "ratings")[0]["scores"] is None
 
 
-def test_a_suites_gallery_is_written_and_read(work: Path) -> None:
+def test_a_suites_gallery_is_written_and_read(workdir: Path) -> None:
     cases = suite_files.load("imgedit_basic", suite_files.basic(Path("b"), 3))
     records.write(Path("data/suites/s.parquet"), cases, "suites")
 

@@ -82,9 +82,7 @@ def change(source: Path, name: str, old: str, new: str) -> None:
         ("'table.json'", "'tables.json'", True),
     ],
 )
-def test_what_computes_differently_moves_the_version_and_nothing_else(
-    source: Path, old: str, new: str, moves: bool
-) -> None:
+def test_what_computes_differently_moves_the_version_and_nothing_else(source, old, new, moves) -> None:
     before = code.version(["editjudge.room.b"])
     change(source, "room/b", old, new)
     assert (code.version(["editjudge.room.b"]) != before) == moves

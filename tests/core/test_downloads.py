@@ -27,7 +27,7 @@ from editjudge.core.tables import RowError
 from editjudge.sources import importing
 
 ROOT = Path(__file__).parents[2]
-LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
+LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=60.0, attempts=3, private_hosts=True)
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
 
@@ -128,8 +128,8 @@ def address(server: ThreadingHTTPServer, path: str) -> str:
     return f"http://127.0.0.1:{server.server_port}/{path}"
 
 
-def fetch(server: ThreadingHTTPServer, folder: Path, path: str, **limits: object) -> bytes:
-    found = Downloads(folder, replace(LIMITS, **limits), first_wait=0.01)
+def fetch(server: ThreadingHTTPServer, folder: Path, path: str, first_wait: float = 0.01, **limits: object) -> bytes:
+    found = Downloads(folder, replace(LIMITS, **limits), first_wait=first_wait)
     try:
         return found.fetch(address(server, path))
     finally:
@@ -155,14 +155,11 @@ def test_many_rows_with_one_image_at_a_time_fetch_it_once(server: ThreadingHTTPS
     assert Counter(Handler.asked) == {f"/good?{number}": 1 for number in range(4)}
 
 
-@pytest.mark.parametrize(("path", "times"), [("busy", 3), ("later", 2), ("cut", 3)])
-def test_a_busy_server_is_asked_again_when_it_says(
-    server: ThreadingHTTPServer, tmp_path: Path, path: str, times: int
-) -> None:
-    start = time.monotonic()
-    assert fetch(server, tmp_path, path) == PNG
+@pytest.mark.parametrize(("path", "times", "own_wait"), [("busy", 3, 600), ("later", 2, 600), ("cut", 3, 0.01)])
+def test_a_busy_server_is_asked_again_when_it_says(server, tmp_path: Path, path: str, times: int, own_wait: float):
+    """At once, where our own wait would be too long."""
+    assert fetch(server, tmp_path, path, own_wait) == PNG
     assert len(Handler.asked) == times
-    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -179,9 +176,7 @@ def test_a_busy_server_is_asked_again_when_it_says(
         ("declared", "image too large", "0.5 MB", 1),
     ],
 )
-def test_what_gives_no_image_says_why_and_leaves_nothing(
-    server: ThreadingHTTPServer, tmp_path: Path, path: str, reason: str, detail: str, times: int
-) -> None:
+def test_what_gives_no_image_says_why_and_leaves_nothing(server, tmp_path, path, reason, detail, times) -> None:
     with pytest.raises(RowError) as caught:
         fetch(server, tmp_path, path)
     assert caught.value.reason == reason
@@ -210,7 +205,7 @@ def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: Threading
     ]
     (tmp_path / "sft.jsonl").write_text("\n".join(map(json.dumps, rows)))
     section = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]
-    section["downloads"] = {"private_hosts": True, "seconds": 5.0}
+    section["downloads"] = {"private_hosts": True, "seconds": 60.0}
     source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
     section["sources"] = {"subject_remove": {"pico": source}}
     plan = importing.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove")
@@ -264,9 +259,7 @@ def test_the_certificate_must_be_the_hosts_though_its_address_is_connected_to(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1"])
-def test_private_hosts_are_refused_however_they_are_written(
-    server: ThreadingHTTPServer, tmp_path: Path, host: str
-) -> None:
+def test_private_hosts_are_refused_however_they_are_written(server, tmp_path, host) -> None:
     found = Downloads(tmp_path, replace(LIMITS, private_hosts=False))
     with pytest.raises(RowError, match="private host"):
         found.fetch(f"http://{host}:{server.server_port}/good")
@@ -274,9 +267,7 @@ def test_private_hosts_are_refused_however_they_are_written(
     assert left(tmp_path) == []
 
 
-def test_every_hop_is_checked_at_the_address_that_is_connected_to(
-    server: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_hop_is_checked_at_the_address_that_is_connected_to(server, tmp_path, monkeypatch) -> None:
     """The server's own address is called public here: its redirect to another name of loopback is still refused."""
     monkeypatch.setattr(downloads, "is_public", lambda ip: ip == "127.0.0.1")
     monkeypatch.setitem(ANSWERS, "to_good", (302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"}))
@@ -286,9 +277,7 @@ def test_every_hop_is_checked_at_the_address_that_is_connected_to(
         found.fetch(address(server, "to_good"))
 
 
-def test_a_name_is_resolved_once_a_connection(
-    server: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_resolved_once_a_connection(server, tmp_path, monkeypatch) -> None:
     """A name that is public when it is checked and loopback afterwards: the connection goes to what was checked."""
     answers = iter(["93.184.215.14", "127.0.0.1"])
     connected = []

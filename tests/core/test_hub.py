@@ -86,8 +86,7 @@ def test_a_gated_model_says_which_licence_to_accept_and_which_variable_to_set(se
 
 
 @pytest.mark.parametrize("model", ["models/mine", "data/mine", "mine", "../mine", "/a/b", "a/b/c", "a b/c"])
-def test_what_is_no_hub_id(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_is_no_hub_id(model: str, workdir: Path) -> None:
     assert not hub.is_id(model)
     assert hub.is_id("own/open")
     Path("own/open").mkdir(parents=True)

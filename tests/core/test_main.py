@@ -56,9 +56,7 @@ def test_a_killed_server_of_processes_is_one_line() -> None:
         (ModuleNotFoundError("No module named 'peft'", name="peft"), PEFT, ""),
     ],
 )
-def test_a_users_mistake_ends_in_one_line(
-    raised: BaseException, status: str, line: str, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_users_mistake_ends_in_one_line(raised, status, line, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         guarded("s", stop, raised)
     assert re.match(status, str(ended.value.code))
@@ -156,9 +154,7 @@ def test_one_variable_switches_them_off_and_what_is_set_already_stays(tmp_path: 
 
 
 @pytest.mark.parametrize(("flags", "set_"), [("flags : avx2 avx512vl", True), ("flags : avx2", False), (None, False)])
-def test_opencv_is_told_of_avx512_where_there_is_some(
-    flags: str | None, set_: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opencv_is_told_of_avx512_where_there_is_some(flags, set_, tmp_path, monkeypatch) -> None:
     file = tmp_path / "cpuinfo"
     if flags is not None:
         file.write_text(f"model name : x\n{flags}\n")

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -71,9 +70,7 @@ def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.M
     assert [row["key"] for row in records.iterate(tmp_path / "a.parquet", "raw_pairs")][-1] == "k1499"
 
 
-def test_images_stay_where_they_are_stored_until_they_are_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_stay_where_they_are_stored_until_they_are_wanted(tmp_path, monkeypatch) -> None:
     """Row groups end with so many bytes of images; another file of the same name has its own images."""
     monkeypatch.setattr(records, "GROUP_BYTES", 4_000)
     file = tmp_path / "a.parquet"
@@ -206,9 +203,7 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
             list(read(tmp_path / name))
 
 
-def test_rows_of_any_size_are_read_in_order(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_any_size_are_read_in_order(tmp_path, rng, monkeypatch) -> None:
     monkeypatch.setattr(tables, "MOST", 10_000)
     rows = [{"key": str(n), "image": {"bytes": rng.bytes(n)}} for n in range(200)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet", row_group_size=70)

@@ -89,9 +89,7 @@ def test_edits_depend_on_the_request_alone(pipeline: str, editor: Load) -> None:
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("instruction", [HARD, LONG], ids=["hard", "long"])
-def test_instruction_reaches_the_tokenizer_unchanged(
-    pipeline: str, instruction: str, editor: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instruction_reaches_the_tokenizer_unchanged(pipeline, instruction, editor, monkeypatch) -> None:
     read, tokenize = [], PreTrainedTokenizerBase.__call__
 
     def spy(self: PreTrainedTokenizerBase, text: str | list[str], *rest: Any, **named: Any) -> Any:
@@ -113,9 +111,7 @@ def test_longcat_reads_quoted_text_by_the_letter() -> None:
 
 
 @pytest.mark.parametrize("pipeline", ["QwenImageEditPipeline", "QwenImageEditPlusPipeline", LONGCAT])
-def test_the_text_encoder_places_the_picture_in_rows_and_columns(
-    pipeline: str, editor: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_text_encoder_places_the_picture_in_rows_and_columns(pipeline, editor, monkeypatch) -> None:
     encoder, seen = editor(pipeline).pipe.text_encoder, []
     positions = encoder.model.get_rope_index
 
@@ -145,16 +141,13 @@ def test_picture_tokens_are_marked_as_the_processor_marks_them(editor: Load) -> 
     )
 
 
-def test_model_of_the_hub(
-    fresh: Load, editor: Load, model_dir: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_of_the_hub(fresh, editor, model_dir, workdir, monkeypatch) -> None:
     """From the hub's cache, which is as far as a machine without the hub goes."""
-    commit, repository = "0123456789" * 4, tmp_path / "models--owner--name"
+    commit, repository = "0123456789" * 4, workdir / "models--owner--name"
     shutil.copytree(model_dir(QWEN), repository / "snapshots" / commit)
     (repository / "refs").mkdir()
     (repository / "refs/main").write_text(commit)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(workdir))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     for revision in ("", f"@{commit}"):
         from_hub = fresh(QWEN, model=f"owner/name{revision}")
@@ -259,9 +252,7 @@ def test_pickled_weights_are_refused(file: str, fresh: Load, model_dir: Callable
 
 
 @pytest.mark.parametrize(("part", "field"), [("unet", "unet"), (".", "_class_name")], ids=["component", "pipeline"])
-def test_code_of_a_model_is_never_run(
-    part: str, field: str, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_code_of_a_model_is_never_run(part, field, fresh, model_dir, tmp_path) -> None:
     folder, ran = tmp_path / "model", tmp_path / "ran"
     shutil.copytree(model_dir(PIX2PIX), folder)
     index = json.loads((folder / "model_index.json").read_text())
@@ -275,9 +266,7 @@ def test_code_of_a_model_is_never_run(
 
 @pytest.mark.parametrize("part", ["text_encoder/model", "unet/diffusion_pytorch_model"])
 @pytest.mark.parametrize("broken", [{}, {"half": True}], ids=["nan", "half"])
-def test_weights_that_are_missing_or_not_finite_are_refused(
-    part: str, broken: dict, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_weights_that_are_missing_or_not_finite_are_refused(part, broken, fresh, model_dir, tmp_path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model_dir(PIX2PIX), folder)
     weights = load_file(folder / f"{part}.safetensors")
@@ -290,9 +279,7 @@ def test_weights_that_are_missing_or_not_finite_are_refused(
         fresh(PIX2PIX, model=str(folder))
 
 
-def test_a_model_is_loaded_in_the_settings_precision_and_spread_over_its_gpus(
-    fresh: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_loaded_in_the_settings_precision_and_spread_over_its_gpus(fresh, monkeypatch) -> None:
     for dtype in ("bfloat16", "float32"):
         parts = fresh(FLUX2, dtype=dtype).pipe.components.values()
         weights = [next(part.parameters()) for part in parts if isinstance(part, torch.nn.Module)]
@@ -341,9 +328,7 @@ NOWHERE = r"\.model: no folder .*; give a local folder, or a hub id that can be 
         ({"lora": {"model": "/tmp", "file": "turbo.safetensors"}}, r"\.lora\.file: /tmp has no turbo\.safetensors"),
     ],
 )
-def test_what_cannot_be_run_is_named_before_any_weight_is_loaded(
-    fields: dict[str, Any], says: str | None, entry: Entry
-) -> None:
+def test_what_cannot_be_run_is_named_before_any_weight_is_loaded(fields, says, entry) -> None:
     if says is None:
         looked_up(entry(KONTEXT, **fields))
         return
@@ -388,9 +373,7 @@ def test_size_of_an_edit(rule: Any, source: tuple[int, int], size: tuple[int, in
 
 
 @given(SIDES, SIDES, st.sampled_from(["area", "at_most"]), st.sampled_from([8, 16, 32, 64]))
-def test_sizes_are_multiples_within_the_pixels_and_of_the_source_s_shape(
-    width: int, height: int, rule: Any, multiple: int
-) -> None:
+def test_sizes_are_multiples_within_the_pixels_and_of_the_source_s_shape(width, height, rule, multiple) -> None:
     pixels = 1024 * 1024
     wide, high = size_of_edit(Resolution(rule=rule, pixels=pixels, multiple=multiple), width, height) or (0, 0)
     assert wide > 0 < high

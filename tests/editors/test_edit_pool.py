@@ -77,17 +77,16 @@ def test_each_failure_has_its_kind_and_reason_and_the_others_are_made(tmp_path: 
 
 def test_what_fails_once_is_made_by_another_try(tmp_path: Path) -> None:
     moods = {"a": "kill once", "b": "cuda memory once", "c": "cuda once", "d": "hang once", "e": "well"}
-    outcomes, replaced = run(tmp_path / "log", moods, timeout=1.0)
+    outcomes, replaced = run(tmp_path / "log", moods, timeout=4.0)
     assert {key: outcome.kind for key, outcome in outcomes.items()} == dict.fromkeys(moods)
     assert replaced == 3
     assert tries(tmp_path / "log") == {"a": 2, "b": 2, "c": 2, "d": 2, "e": 1}
 
 
-@pytest.mark.parametrize("mood", ["hang", "hang in C"])
-def test_an_edit_that_takes_too_long_is_ended_and_has_failed(tmp_path: Path, mood: str) -> None:
-    outcomes, _ = run(tmp_path / "log", {"a": mood, "b": "well", "c": "well"}, timeout=0.5)
-    assert [outcomes[key].kind for key in "abc"] == ["timeout", None, None]
-    assert outcomes["a"].reason == "no answer in 0.5 seconds"
+def test_an_edit_that_takes_too_long_is_ended_and_has_failed(tmp_path: Path) -> None:
+    outcomes, _ = run(tmp_path / "log", {"a": "hang", "b": "hang in C", "c": "well", "d": "well"}, timeout=3.0)
+    assert [outcomes[key].kind for key in "abcd"] == ["timeout", "timeout", None, None]
+    assert outcomes["a"].reason == outcomes["b"].reason == "no answer in 3 seconds"
     assert not [pid for pid, _ in bad_editors.read(tmp_path / "log") if alive(pid)]
 
 
@@ -188,13 +187,10 @@ def stage(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
     started: list[subprocess.Popen] = []
 
     def start(mood: str) -> subprocess.Popen:
-        env = os.environ | {
-            "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), bad_editors.__file__.rpartition("/")[0]])
-        }
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # tests/helpers, too
         command = [sys.executable, "stage.py", "source.png", "log", mood]
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=env, start_new_session=True, stderr=subprocess.PIPE, text=True
-        )
+        told = {"stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=tmp_path, env=env, start_new_session=True, **told)
         started.append(process)
         wait_until(lambda: len({pid for pid, _ in bad_editors.read(tmp_path / "log")}) == 3)
         return process
@@ -203,23 +199,21 @@ def stage(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
     for process in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("mood", ["slow", "hang", "hang in C"])
-def test_workers_end_with_a_parent_that_is_killed(
-    tmp_path: Path, stage: Callable[[str], subprocess.Popen], mood: str
-) -> None:
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, stage, mood) -> None:
     process = stage(mood)
     os.kill(process.pid, signal.SIGKILL)  # the parent alone, not its group
     process.wait()
     workers = {pid for pid, _ in bad_editors.read(tmp_path / "log")}
-    wait_until(lambda: not any(alive(pid) for pid in workers), 5.0)
+    wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
 def test_ctrl_c_ends_the_stage_and_its_workers(tmp_path: Path, stage: Callable[[str], subprocess.Popen]) -> None:
     process = stage("hang")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, workers and all
-    _, words = process.communicate(timeout=10)
+    _, words = process.communicate(timeout=60)
     assert (process.returncode, words) == (1, "stopped\n")
     assert not any(alive(pid) for pid, _ in bad_editors.read(tmp_path / "log"))

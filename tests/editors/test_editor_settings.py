@@ -1,8 +1,6 @@
 """The table of editing models: what an entry may say, what is refused, and what a change of it makes anew."""
 
-import sys
 from dataclasses import fields, replace
-from subprocess import run
 from typing import Any
 
 import pytest
@@ -57,22 +55,13 @@ def test_every_ready_entry_is_read_and_has_the_published_steps() -> None:
     ("entry", "words"),
     [
         (LEAKY | {"kind": "perfect"}, r"\.kind is 'perfect'; known: precise, .*diffusers, api"),
-        ({"amount": 1.0}, r"\.kind is None"),
-        ("leaky", " must have fields of its own"),
-        (None, " must have fields of its own"),
-        (LEAKY | {"kind": ["leaky"]}, r"\.kind is \['leaky'\]"),
         (LEAKY | {"amount": -1.0}, r"\.amount must be at least 0"),
-        (LEAKY | {"strength": 1}, r"\.strength is unknown"),
         (LEAKY | {"ask": 5}, r"\.ask is unknown"),
-        ({"kind": "box", "amount": 1.0}, r"\.seed is missing"),
-        (KONTEXT | {"steps": 3}, r"\.steps is unknown; known: .*resolution"),
-        (KONTEXT | {"data": None}, r"\.data must have fields"),
         (KONTEXT | {"data": {"prompt": "cat"}}, r"\.data\.prompt cannot be given"),
         (KONTEXT | {"benchmark": {"height": 64}}, r"\.benchmark\.height cannot be given"),
         (KONTEXT | {"data": {"sigmas": {"a": 1}}}, r"\.data\.sigmas must be a text, a number, .*, or a list of them"),
         (KONTEXT | {"data": {"sigmas": [1.0, "b"]}}, r"\.data\.sigmas must be a text, a number"),
         (KONTEXT | {"resolution": {"pixels": 0}}, r"\.resolution\.pixels must be at least 4096"),
-        (KONTEXT | {"lora": {"model": "a/b"}}, r"\.lora\.file is missing"),
         (KONTEXT | {"lora": {"model": "a/b", "file": "x.bin"}}, r"\.lora\.file must be a \.safetensors file"),
         (KONTEXT | {"offload": "model", "gpus_per_worker": 2}, r"\.offload must be none where gpus_per_worker"),
         (API | {"base_url": "ftp://x/v1"}, r"\.base_url must be like"),
@@ -133,11 +122,6 @@ def test_other_arguments_for_the_benchmark_leave_the_data_as_it_is(name: str) ->
     after = replace(before, benchmark={"num_inference_steps": 4})
     assert settings.decides(after, "data") == settings.decides(before, "data")
     assert settings.decides(after, "benchmark") != settings.decides(before, "benchmark")
-
-
-def test_reading_needs_neither_torch_nor_diffusers() -> None:
-    code = "import sys, editjudge.editors.settings; print({'torch', 'diffusers', 'aiohttp'} & set(sys.modules))"
-    assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("end", ["", ".", " ", ". "])

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import suite_files
 import yaml
-from pictures import picture
+from pictures import picture, png
 
 from editjudge.core import images, records
 from editjudge.editors.galleries.metadata import GalleryError
@@ -24,9 +23,8 @@ TASK = "subject_remove"
 
 
 @pytest.fixture
-def edits(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> Path:
+def edits(workdir: Path) -> Path:
     """Three images in every layout: `folder`, `gallery`, tables."""
-    monkeypatch.chdir(tmp_path)
     data = {f"k{n}": png(n) for n in range(3)}
     for key, image in data.items():
         for folder in ("folder", "gallery/Mine 1.0"):
@@ -40,14 +38,14 @@ def edits(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyP
     shown = [{"bytes": image, "path": None} for image in data.values()]
     pq.write_table(pa.table({"key": list(data), "image": shown, "model": ["mine"] * 3}), "table.parquet")
     pq.write_table(pa.table({"key": list(data), "image": list(data.values())}), "bytes.parquet", row_group_size=1)
-    return tmp_path
+    return workdir
 
 
 @pytest.mark.parametrize(
     "path",
     ["folder", "gallery", "gallery/metadata.jsonl", "table.csv", "table.jsonl", "table.parquet", "bytes.parquet"],
 )
-def test_the_same_images_in_every_layout(path: str, edits: Path, png: Callable[..., bytes]) -> None:
+def test_the_same_images_in_every_layout(path: str, edits: Path) -> None:
     given = Given(Path(path), "Mine 1.0")
     assert given.listed() == ["k0", "k1", "k2"]
     assert [given(key) for key in given.listed()] == [png(0), png(1), png(2)]
@@ -78,7 +76,7 @@ def prompt(key: str, data: bytes) -> dict[str, Any]:
     return {"key": key, "task": TASK} | own
 
 
-def test_a_folder_is_an_editing_model_for_pool_and_arena(edits: Path, png: Callable[..., bytes]) -> None:
+def test_a_folder_is_an_editing_model_for_pool_and_arena(edits: Path) -> None:
     """Whole keys and own ones, an image that is missing, one that is broken, one of another shape: each by its name."""
     wide = images.encode_png(np.zeros((40, 80, 3), np.uint8) + 90)
     named = {f"{TASK}.mine.whole.png": png(5), "own.png": png(6), "both.png": png(7), "wide.png": wide}

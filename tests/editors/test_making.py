@@ -1,6 +1,5 @@
 """A pipeline of diffusers and an API behind the same table as the embedded editors: what is kept, and made again."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +43,7 @@ def run(
         return [row["image"] for row in rows], made, figures, open_cache.computed
 
 
-def test_a_diffusers_pipeline_is_loaded_once_and_only_what_changed_is_made_again(
-    entry: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_diffusers_pipeline_is_loaded_once_and_only_what_changed_is_made_again(entry, tmp_path) -> None:
     wanted = prompts("make it green", 'say "别动"\n🎨', "make it red", "make it blue")
     first, made, figures, computed = run(entry(KLEIN), wanted, tmp_path / "c")
     assert [c.meta["reason"] for c in made] == [None] * 4
@@ -93,9 +90,7 @@ def test_the_quality_that_is_asked_for_is_sent_and_only_then_an_image_is_made_ag
     assert [candidate.meta["status"] for candidate in made] == ["done", "done"]
 
 
-def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(
-    entry: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(entry, tmp_path) -> None:
     """Though it is looked up in a process of its own."""
     with pytest.raises(ParamsError, match=r"editors\.m\.pipeline: .* needs the pipeline class Flux9Pipeline") as told:
         run(entry(KLEIN, pipeline="Flux9Pipeline"), prompts("one", "two"), tmp_path / "c")

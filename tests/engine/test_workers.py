@@ -1,55 +1,17 @@
-"""Processes for work on many records end with the one that started them, however it ends; their progress bars."""
+"""What processes for work on many records import and need; their progress bars. tests/editors/test_edit_pool.py: how
+they fail and end."""
 
 import io
 import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from killing import alive, wait_until
 
 from editjudge.editors import making
 from editjudge.engine.progress import bar, progress
 from editjudge.models.chat import models
-
-STAGE = """
-import ctypes
-import os
-import sys
-from contextlib import suppress
-from pathlib import Path
-
-from editjudge.engine import workers
-
-def hang(folder):
-    Path(folder, str(os.getpid())).touch()
-    ctypes.PyDLL(None).sleep(600)  # and no other thread of the process runs
-
-if __name__ == "__main__":
-    workers.spread(hang, [sys.argv[1]], "folders")
-"""
-
-
-def test_the_processes_of_a_killed_stage_end(tmp_path: Path) -> None:
-    script, found = tmp_path / "stage.py", tmp_path / "found"
-    script.write_text(STAGE)
-    found.mkdir()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    stage = subprocess.Popen([sys.executable, script, found], env=environment, start_new_session=True)
-    try:
-        wait_until(lambda: any(found.iterdir()))
-        [worker] = (int(file.name) for file in found.iterdir())
-        assert alive(worker)
-        os.kill(stage.pid, signal.SIGKILL)  # it alone, not its group
-        stage.wait()
-        wait_until(lambda: not alive(worker), 10.0)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(stage.pid, signal.SIGKILL)
-
 
 IMPORTED = """
 import sys

@@ -108,9 +108,7 @@ def sound() -> Iterator[Server]:
 
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
 @pytest.mark.parametrize("rule", [REMOVE, ADD, REPLACE], ids=lambda rule: rule.task)
-def test_boxes_are_found_where_the_recipe_seeks_them(
-    sound: Server, tmp_path: Path, rule: Recipe, coordinates: str
-) -> None:
+def test_boxes_are_found_where_the_recipe_seeks_them(sound, tmp_path, rule, coordinates) -> None:
     *rows, truth = pool(3, rule.task)
     found = run(tuple(rows), rule, at(sound.url, coordinates), tmp_path / "c")
     assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == truth
@@ -121,9 +119,7 @@ def test_boxes_are_found_where_the_recipe_seeks_them(
 
 
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
-def test_boxes_come_back_in_the_source_s_pixels_whatever_was_sent(
-    sound: Server, tmp_path: Path, coordinates: str
-) -> None:
+def test_boxes_come_back_in_the_source_s_pixels_whatever_was_sent(sound, tmp_path, coordinates) -> None:
     """The sent images are smaller, the edited one has another shape, and the JPEG source lies on its side."""
     pixels = np.full((300, 400, 3), 128, np.uint8)
     pixels[60:180, 100:220] = COLOURS["red"]
@@ -266,9 +262,7 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     assert gaps[0].told() == "1 of 1 answers of grounding.parser are missing (500: 1)"
 
 
-def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tmp_path, monkeypatch) -> None:
     rows = pool(4, "subject_replace")
     with grounding_server() as server:
         first = run(rows[:2], REPLACE, at(server.url), tmp_path / "c")
@@ -366,11 +360,9 @@ LOCAL = {"backend": "transformers", "model": "m"}
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (None, "grounding must have fields"),
         ({"parser": {"backend": "x"}, "grounder": {}}, "grounding.parser.backend is 'x'; known: embedded, endpoint"),
         ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
         ({"parser": ENDPOINT | {"api_key_env": "UNSET_KEY"}, "grounder": {}}, "set the environment variable UNSET_KEY"),
-        ({"parser": ENDPOINT | {"coordinates": "absolute"}, "grounder": {}}, "grounding.parser.coordinates is unknown"),
         (
             {"parser": ENDPOINT, "grounder": ENDPOINT | {"coordinates": "pixels"}},
             "grounding.grounder.coordinates must be absolute or thousandths",
@@ -385,7 +377,7 @@ LOCAL = {"backend": "transformers", "model": "m"}
         ({"grounder": LOCAL | {"max_pixels": 4, "min_pixels": 9}}, "above max_pixels, 4"),
         ({"parser": LOCAL | {"passes": 2}}, "grounding.parser.passes must be 1"),
     ],
-    ids=range(12),
+    ids=range(10),
 )
 def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
     with pytest.raises(ParamsError, match=message):

@@ -58,9 +58,7 @@ def qwen(folder: Path, **more: Any) -> dict[str, Any]:
     return {"backend": "transformers", "model": str(folder), "dtype": "float32", "batch_size": 2} | more
 
 
-def test_a_qwen_names_objects_and_finds_boxes_as_one_behind_an_endpoint(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_a_qwen_names_objects_and_finds_boxes_as_one_behind_an_endpoint(tmp_path, rng) -> None:
     parser = qwen(tiny_base.save_saying(OBJECTS, tmp_path / "parser"))
     grounder = qwen(tiny_base.save_saying(BOXES, tmp_path / "grounder"), max_pixels=4096)
     rows = pool(rng, "Take that red thing out of here.")
@@ -81,9 +79,7 @@ def test_a_reply_about_an_image_may_be_longer() -> None:
         assert (form.images, form.max_new_tokens) == (tuple(shown), most)
 
 
-def test_a_reply_that_cannot_be_read_is_asked_for_again_sampled_and_then_fails(
-    base_dir: Path, tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_a_reply_that_cannot_be_read_is_asked_for_again_sampled_and_then_fails(base_dir, tmp_path, rng) -> None:
     grounder = qwen(base_dir, max_new_tokens=4, reply_tries=3)
     rows = pool(rng, "Remove the red square.")
     found = run(rows, REMOVE, {"backend": "embedded"}, grounder, tmp_path / "c")
@@ -140,9 +136,7 @@ def test_weights_that_do_not_fit_end_it_with_one_line(detector: Path, tmp_path: 
         run(pool(rng, "Remove the red square."), REMOVE, {"backend": "embedded"}, dino, tmp_path / "c")
 
 
-def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(
-    detector: Path, tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(detector, tmp_path, rng) -> None:
     dino = {"backend": "grounding_dino", "model": str(detector), "device": "cpu", "workers": 1, "threshold": 0.05}
     rows = pool(rng, "Give the man red hair.", ["man"])
     found = run(rows, PORTRAIT, {"backend": "embedded"}, dino, tmp_path / "c")

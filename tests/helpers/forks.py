@@ -1,7 +1,7 @@
-"""`python -m MODULE` in a process of its own that need not import the libraries again: a third of the time.
+"""`python -m MODULE` in a process of its own that need not import everything again: a tenth of the time.
 
-A process that has imported them (but not torch) forks for each run. A run ends without the interpreter's tidying up,
-which would take longer than most runs' work."""
+A process that has imported the libraries, all settings and the program (but not torch) forks for each run. A run ends
+without the interpreter's tidying up, which would take longer than most runs' work."""
 
 import functools
 import json
@@ -15,6 +15,7 @@ from typing import NamedTuple
 ENV = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 SERVER = """import gc, json, os, runpy, sys, traceback
 import aiohttp, cv2, jsonschema, matplotlib.pyplot, pandas, PIL.Image, psutil, pyarrow.parquet, pydantic, scipy.stats
+import editjudge.cli.main, editjudge.stages.graph.check
 gc.freeze()
 for line in sys.stdin:
     folder, said, module, *words = json.loads(line)
@@ -33,7 +34,7 @@ for line in sys.stdin:
             end = 1
         if isinstance(end, str):
             print(end, file=sys.stderr)
-        print(*{"torch", "transformers"} & {*sys.modules}, file=open(f"{said}/3", "w"), flush=True)
+        print(*{"torch", "transformers", "diffusers"} & {*sys.modules}, file=open(f"{said}/3", "w"), flush=True)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1 if isinstance(end, str) else end)
@@ -45,7 +46,7 @@ class Done(NamedTuple):
     returncode: int
     stdout: str
     stderr: str
-    loaded: str  # of torch and transformers
+    loaded: str  # of torch, transformers and diffusers
 
 
 @functools.cache

@@ -5,9 +5,7 @@ that what is made how often is counted apart from the cache."""
 
 import functools
 import json
-import os
 import random
-import signal
 import sqlite3
 import time
 from collections.abc import Callable
@@ -61,7 +59,7 @@ def kept(names: dict[str, str]) -> list[str]:
     return sorted(names[name] for (name,) in found)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
@@ -79,30 +77,18 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_a_worker(tries: list[tuple[int, str]], rng: random.Random) -> bool:
-    """Kill one that has edited; whether there was one."""
-    workers = sorted({pid for pid, _ in tries if alive(pid)})
-    if workers:
-        os.kill(rng.choice(workers), signal.SIGKILL)
-    return bool(workers)
-
-
 def one_round(number: int, wanted: list[candidates.EditPrompt], names: dict[str, str]) -> dict:
-    """Start the work, kill a worker of it in every second round, then the whole of it, all at random points."""
+    """Start the work, and kill it at a random point."""
     rng, before, logged_before = random.Random(number), kept(names), len(bad_editors.read(LOG))
-    process, workers_killed = start(wanted), 0
-    for _ in range(1 + number % 2):
-        wait_for(len(kept(names)) + rng.randrange(4), names)
-        time.sleep(rng.random() * 0.04)
-        if number % 2 and not workers_killed:
-            workers_killed += kill_a_worker(bad_editors.read(LOG)[logged_before:], rng)
+    process = start(wanted)
+    wait_for(len(before) + rng.randrange(8), names)
+    time.sleep(rng.random() * 0.04)
     process.kill()
     process.join()
     tries = bad_editors.read(LOG)[logged_before:]
     wait_until(lambda: not any(alive(pid) for pid, _ in tries))
     tries = [key for _, key in bad_editors.read(LOG)[logged_before:]]
-    ended = {"exit": process.exitcode, "workers_killed": workers_killed}
-    return ended | {"before": before, "tries": tries, "after": kept(names)}
+    return {"exit": process.exitcode, "before": before, "tries": tries, "after": kept(names)}
 
 
 def main(count: int) -> None:
@@ -114,5 +100,5 @@ def main(count: int) -> None:
     before, logged_before = kept(names), len(bad_editors.read(LOG))
     counts = make(wanted)
     tries = [key for _, key in bad_editors.read(LOG)[logged_before:]]
-    last = {"exit": 0, "workers_killed": 0, "before": before, "tries": tries, "after": kept(names)}
+    last = {"exit": 0, "before": before, "tries": tries, "after": kept(names)}
     print(json.dumps({"rounds": [*rounds, last], "counts": counts}))

@@ -1,4 +1,4 @@
-"""Random images of any form, and what a source of a scorer's data writes its images to, kept in memory."""
+"""Random images of any form and size."""
 
 import io
 import zlib
@@ -7,9 +7,12 @@ import numpy as np
 from PIL import Image
 
 
-def picture(seed: int, form: str = "PNG") -> bytes:
-    """24 x 16 pixels."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (16, 24, 3), dtype=np.uint8)
+def png(seed: int, height: int = 64, width: int = 64) -> bytes:
+    return picture(seed, "PNG", height, width)
+
+
+def picture(seed: int, form: str = "PNG", height: int = 16, width: int = 24) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, form)
     return buffer.getvalue()

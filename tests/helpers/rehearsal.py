@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 
 import tiny_hub
 from chat_client import edit_server, grounding_server
+from clone import ROOT, Clone
 from fake_server import Server
 from ruamel.yaml import YAML
 
 from editjudge.cli import publish, settings
 from editjudge.models.serve.launch import free_port
 
-ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 # Several can work in one repository, each at other stages.
 DVC = (sys.executable, str(ROOT / "tools/quick_dvc.py"), "--wait-for-lock")
@@ -52,7 +52,7 @@ class Servers(NamedTuple):
     edits: Server
 
 
-class Rehearsal:
+class Rehearsal(Clone):
     """The copy in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -116,15 +116,6 @@ class Rehearsal:
             finally:
                 serving.kill()
 
-    def run(self, *command: str) -> str:
-        """What a command says; CalledProcessError, with all of it on stderr, where it fails."""
-        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run(command, cwd=self.folder, env=self.env, text=True, check=False, **both)
-        if done.returncode:
-            print(done.stdout[-12_000:], file=sys.stderr)
-            raise subprocess.CalledProcessError(done.returncode, command)
-        return done.stdout
-
     def repro(self) -> None:
         """The whole graph, most of it in two runs of DVC side by side, a core each. CalledProcessError."""
         values = self.values()
@@ -147,11 +138,6 @@ class Rehearsal:
         for process in running:
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, "dvc")
-
-    def json(self, name: str) -> Any:
-        """A file of metrics, in whichever form it is written."""
-        found = json.loads((self.folder / name).read_text())
-        return found[0] if isinstance(found, list) else found
 
     def faults(self) -> list[str]:
         """What is not as it must be after a run."""

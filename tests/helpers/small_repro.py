@@ -24,15 +24,19 @@ def write(folder: Path, editors: dict[str, Any], count: int, cache: Path | None 
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
     pairs = scenes.make_pairs(TASK, "train", count, 48, 0)
     records.write(folder / f"data/pools/{TASK}.parquet", pairs[:-1], "pools")
-    kept = records.schema_of("gedit_bench")["properties"]
-    row = pairs[-1] | {"source_image": {"bytes": pairs[-1]["image"], "path": None}}
-    arena = {name: value for name, value in row.items() if name in kept}
-    records.write(folder / "data/gedit_bench.parquet", [arena], "gedit_bench")
+    records.write(folder / "data/gedit_bench.parquet", [arena_row(pairs[-1])], "gedit_bench")
     stages = {name: stage(name) for name in editors}
     told = {"cmd": run("candidates_report"), "deps": [f"metrics/candidates/{name}.json" for name in editors]}
     stages["report"] = told | {"metrics": [{"metrics/candidates.json": {"cache": False}}]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     return folder
+
+
+def arena_row(pair: records.Row) -> records.Row:
+    """A raw pair as a prompt of the arena."""
+    kept = records.schema_of("gedit_bench")["properties"]
+    row = pair | {"source_image": {"bytes": pair["image"], "path": None}}
+    return {name: value for name, value in row.items() if name in kept}
 
 
 def run(words: str) -> str:
@@ -50,8 +54,12 @@ def stage(model: str) -> dict[str, Any]:
 
 
 def repro(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
-    """`dvc repro` that has been started."""
+    return dvc(folder, "repro", *words, **env)
+
+
+def dvc(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
+    """A command of DVC that has been started."""
     env = os.environ | {"DVC_NO_ANALYTICS": "true", "DVC_SITE_CACHE_DIR": str(folder.parent / "site")} | env
-    command = [Path(sys.executable).with_name("dvc"), "repro", *words]
+    command = [Path(sys.executable).with_name("dvc"), *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, cwd=folder, env=env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]

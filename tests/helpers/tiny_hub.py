@@ -6,6 +6,7 @@ in its published form; sources, LPIPS and insightface's files lie in the paths t
 import io
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tiny_base
 import tiny_models
 import tiny_people
 import torch
@@ -29,10 +31,7 @@ COMMIT = "5" * 40
 COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230)}  # as grounding_server knows them
 HEIGHT, WIDTH = 96, 128
 FACES = ((6, 5), (14, 7), (16, 11))  # cells of 32 of the detector's 640: in the red square, in the blue one, beside
-SIZES = tiny.TinySettings(
-    image_size=64, hidden_size=48, text_layers=2, text_heads=2, key_value_heads=1, text_intermediate=96,
-    vision_hidden=48, vision_layers=2, vision_heads=2, vision_intermediate=64,
-)  # fmt: skip
+SIZES = replace(tiny_base.SIZES, text_intermediate=96)
 PREFERENCES = 16  # pairs of which people say which edit is better
 PHOTOS, PHOTOS_FROM = 3, 2 * 10**6  # photographs of the pool, and the first one's number
 TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each

@@ -70,9 +70,7 @@ def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Qu
     assert without.forward.reason == "the question says no regions to measure"
 
 
-def test_a_judge_by_measures_without_memory_is_unfinished(
-    question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_by_measures_without_memory_is_unfinished(question, tmp_path, monkeypatch) -> None:
     """B lacks a value that A has; the other question has all."""
     rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
     other, plain = replace(question, key="other", b=question.source), batch.measure_all
@@ -104,9 +102,7 @@ def differing(question: Question, count: int) -> list[Question]:
     return [replace(question, key=f"k{n}", instruction=f"Make it {n}.") for n in range(count)]
 
 
-def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
-    question: Question, base_dir: Path, tmp_path: Path
-) -> None:
+def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(question, base_dir, tmp_path) -> None:
     how = setting(base_dir) | {"temperature": 1.0, "passes": 2, "price": {"image": 0.5}}
     broken = replace(question, key="broken", a=b"no image")
     first, account = ask(how, [*differing(question, 2), broken, *differing(question, 2)], tmp_path / "c")
@@ -121,9 +117,7 @@ def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
     assert len(set(again[0].forward.reply.splitlines())) > 1, "passes are drawn apart"
 
 
-def test_the_number_of_processes_changes_no_reply(
-    question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_processes_changes_no_reply(question, base_dir, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(models, "CHUNK", 4)  # its last chunk has 2
     several = differing(question, 5)
     one, two = (ask(setting(base_dir) | {"workers": n}, several, tmp_path / f"{n}")[0] for n in (1, 2))
@@ -138,9 +132,7 @@ def test_there_is_one_copy_of_a_model_on_each_gpu_or_one_a_core() -> None:
     assert models.places(99, 0) == ["cpu"] * cores()
 
 
-def test_workers_with_a_model_have_the_gpus_in_turn(
-    base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_with_a_model_have_the_gpus_in_turn(base_dir, tmp_path, monkeypatch) -> None:
     """Two, of which torch has none here: each worker says what it was to load the model on."""
     monkeypatch.setattr(models, "gpus_apart", lambda *_: 2)
     monkeypatch.setattr(models, "_answering", home)
@@ -201,14 +193,11 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
     assert name(plain) != name(plain, "reason_last")
 
 
-def test_how_images_are_served_stands_in_the_name_of_a_record(
-    question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_how_images_are_served_stands_in_the_name_of_a_record(question, base_dir, workdir) -> None:
     serve = params.load(ROOT / "params.yaml")["serve"]
 
     def name(least: int = 0, most: int = 0, **changes: object) -> str:
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
+        (workdir / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
         how = ServedSetting(model=str(base_dir), dtype="float32", batch_size=4, min_pixels=least, max_pixels=most)
         way = form("pvc", CONSISTENCY)
         return ChatAsking(how, way, None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
@@ -226,9 +215,7 @@ def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
     assert len({form.max_new_tokens for form in forms}) == 1 or name == "pvc"
 
 
-def test_replies_are_read_when_they_are_used(
-    question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_are_read_when_they_are_used(question, tmp_path, monkeypatch) -> None:
     """A real endpoint counts its requests; the second of two replies is sampled, and what it says comes to count."""
     replies = {"q0": ["Image A wins.", "Neither."], "q1": ['{"winner": "Image A"}']}
     with chat_server(replies=replies) as server:
@@ -270,9 +257,7 @@ class Here(nullcontext):
 
 
 @pytest.mark.parametrize("name", ["reason_last", "viescore_25"])
-def test_an_answer_about_one_dimension_is_none_about_another(
-    name: str, question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_about_one_dimension_is_none_about_another(name, question, base_dir, tmp_path, monkeypatch) -> None:
     how, asked = setting(base_dir) | {"prompt": name}, []
     render = ChatModel.render
     monkeypatch.setattr(
@@ -306,17 +291,16 @@ def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:
 
 
 def test_a_served_model_answers_over_http_what_it_answers_in_this_process(
-    question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    question: Question, base_dir: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = params.load(ROOT / "params.yaml")
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": values["serve"] | {"port": 0}}))
-    monkeypatch.chdir(tmp_path)
+    (workdir / "params.yaml").write_text(yaml.safe_dump({"serve": values["serve"] | {"port": 0}}))
     how = setting(base_dir) | {"backend": "served", "reply_tries": 1}
-    served, account = ask(how, differing(question, 2), tmp_path / "c")
+    served, account = ask(how, differing(question, 2), workdir / "c")
     assert (account.asked, account.failures.total()) == (4, 0)
-    local, _ = ask(setting(base_dir), differing(question, 2), tmp_path / "d")
+    local, _ = ask(setting(base_dir), differing(question, 2), workdir / "d")
     assert [answer.combined.reply for answer in served] == [answer.combined.reply for answer in local]
     monkeypatch.setattr(subprocess, "Popen", None)
-    again, account = ask(how, differing(question, 2), tmp_path / "c")
+    again, account = ask(how, differing(question, 2), workdir / "c")
     assert again == served, "nothing is served where nothing is asked"
     assert account.reused == 4

@@ -40,9 +40,7 @@ def deadened(folder: Path, copy: Path, file: str = "model.safetensors") -> Path:
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3", "scorer"])
-def test_a_model_that_answers_black_images_alike_is_blind(
-    name: str, base_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_answers_black_images_alike_is_blind(name, base_dir, tmp_path, capsys) -> None:
     if name == "scorer":
         lessons.write_scorer(base_dir, tmp_path / "whole")
     else:

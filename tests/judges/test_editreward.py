@@ -1,7 +1,6 @@
 """EditReward as published: what the importer makes of its file layout gives the numbers of the public code."""
 
 import json
-from collections.abc import Callable
 from io import BytesIO
 from math import ceil, floor, sqrt
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import tiny_families
 import torch
 import yaml
+from pictures import png
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import linear, relu
@@ -125,14 +125,12 @@ def reference(base: Path, weights: dict[str, torch.Tensor], edit: Edit, grid: bo
 
 
 @pytest.fixture
-def edits(png: Callable[..., bytes]) -> list[Edit]:
+def edits() -> list[Edit]:
     return [Edit("Remove the cup", png(0, 300, 210), png(1, 90, 120)), Edit("Make it {red}", png(2, 600, 500), png(3))]
 
 
 @pytest.mark.parametrize(("form", "names"), [("model.pth", str), ("model.safetensors", older)])
-def test_its_numbers_are_those_of_the_public_code(
-    form: str, names: Callable, base: Path, published: dict[str, torch.Tensor], edits: list[Edit], tmp_path: Path
-) -> None:
+def test_its_numbers_are_those_of_the_public_code(form, names, base, published, edits, tmp_path) -> None:
     given = {names(name): weight for name, weight in published.items()}
     tokens = load_processor(base).tokenizer
     tokens.add_tokens(["<|Reward|>"], special_tokens=True)
@@ -175,9 +173,7 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_does_not_fit_is_named_and_nothing_is_written(
-    fault: str, base: Path, published: dict[str, torch.Tensor], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_named_and_nothing_is_written(fault, base, published, tmp_path) -> None:
     name, by, words = FAULTS[fault]
     write_code(tmp_path / "code")
     (tmp_path / "c").mkdir()

@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 import tiny_families
 import yaml
+from pictures import png
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
@@ -47,11 +48,10 @@ WORDS = {
 
 
 @pytest.fixture
-def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def words(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "sha256", lambda _: mock.ANY)
     for name, text in WORDS.items():
-        file = tmp_path / "models/prompts" / name
+        file = workdir / "models/prompts" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
@@ -141,10 +141,7 @@ def test_a_file_without_such_a_text_is_named(name: str, content: str | bytes, pl
         prompts.text_in(tmp_path / name, place)
 
 
-def test_words_that_are_missing_or_others_are_said_to_be_the_authors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_words_that_are_missing_or_others_are_said_to_be_the_authors(workdir: Path) -> None:
     file = Path("models/prompts/editscore/vie_prompts.py")
     given = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
     for text in (None, "_context = 'Ours.'"):
@@ -177,12 +174,12 @@ def said_scores(*scores: Any) -> str:
     return json.dumps({"reasoning": "So it is.", "score": scores[0] if len(scores) == 1 else list(scores)})
 
 
-def edits(png: Callable[..., bytes], *tasks: str) -> list[Edit]:
+def edits(*tasks: str) -> list[Edit]:
     return [Edit("Red", png(0), png(1), task=task, key=str(n)) for n, task in enumerate(tasks)]
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
-def test_editscore_by_hand(scripted: Scripted, png: Callable[..., bytes], family: str) -> None:
+def test_editscore_by_hand(scripted: Scripted, family: str) -> None:
     """SC and PQ are the smaller score over 2.5; O = sqrt(SC PQ); passes are averaged by O. The third is unread."""
     said = {42: ((20, 15), (25, 10)), 43: ((25, 25), (22.5, 25)), 44: ((24, 24), (26, 24))}
     sampling = set()
@@ -195,8 +192,8 @@ def test_editscore_by_hand(scripted: Scripted, png: Callable[..., bytes], family
     ready = READY_ENTRIES["raters"]["editscore_qwen3_vl_8b"].items()
     given = {name: value for name, value in ready if name not in here} | {"runs": 3, "family": family}
     with scripted("raters.r", given, answer) as rater:
-        [score] = rater.score(edits(png, "any"))
-        [runs] = rater.rate(edits(png, "any"))  # type: ignore[attr-defined]
+        [score] = rater.score(edits("any"))
+        [runs] = rater.rate(edits("any"))  # type: ignore[attr-defined]
     assert sampling == {(0.7, 0.9, 20, 512)}
     assert isinstance(score, Score)
     assert score.overall == pytest.approx((24**0.5 + 90**0.5) / 2)
@@ -232,13 +229,11 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("name", "said", "overall"), BY_HAND)
-def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(
-    name: str, said: dict[str, str], overall: float | None, scripted: Scripted, png: Callable[..., bytes]
-) -> None:
+def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(name, said, overall, scripted) -> None:
     answer = lambda chat: next(text for mark, text in said.items() if mark in chat.text)  # noqa: E731
     with scripted("raters.r", {"rubrics": name}, answer) as rater:
-        [score, *_] = rater.score(edits(png, "style_transfer"))
-        unknown = rater.score(edits(png, "nothing_known"))[0] if name == "imgedit_judge" else None
+        [score, *_] = rater.score(edits("style_transfer"))
+        unknown = rater.score(edits("nothing_known"))[0] if name == "imgedit_judge" else None
     if overall is None:
         assert isinstance(score, Unscored)
         assert score.reason
@@ -263,14 +258,14 @@ def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(
         ("unifiedreward_edit_rank", "Image 1 is better here, and image 2 is better there.", None),
     ],
 )
-def test_pairs(name: str, said: str, winner: str | None, scripted: Scripted, png: Callable[..., bytes]) -> None:
+def test_pairs(name: str, said: str, winner: str | None, scripted: Scripted) -> None:
     with scripted("judges.j", {"prompt": name, "rule": "agreement"}, lambda chat: said) as judge:
         [answer] = judge.compare([Question("k", "Red", png(0), png(1), png(2), task="sref")])
     assert answer.forward.winner == winner
     assert answer.forward.reason is None or re.search("not clear|before its thinking", answer.forward.reason)
 
 
-def test_a_judge_by_a_rater_counts_the_score_of_the_dimension(scripted: Scripted, png: Callable[..., bytes]) -> None:
+def test_a_judge_by_a_rater_counts_the_score_of_the_dimension(scripted: Scripted) -> None:
     said = iter([said_scores(20, 5), said_scores(10, 25), *[said_scores(20, 20)] * 9])
     with scripted("judges.j", {"prompt": "editscore", "rule": "agreement"}, lambda chat: next(said)) as judge:
         question = Question("k", "Red", png(0), png(1), png(2))

@@ -130,12 +130,10 @@ def test_a_rater_compares_by_its_overall_scores(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"rubrics": "imgedti"}, "raters.r.rubrics is 'imgedti'; did you mean imgedit"),
-        ({"rubrics": None}, "raters.r.rubrics"),
         ({"prompt": "pvc"}, "raters.r.prompt belongs to judges that compare"),
         ({"runs": 0}, "raters.r.runs must be at least 1"),
         ({"runs": 2}, "raters.r.temperature must be above 0"),
         ({"backend": "measures"}, "raters.r.backend is 'measures'; known: transformers, endpoint, served"),
-        ({"modle": "m"}, "raters.r.modle is unknown; did you mean model"),
     ],
 )
 def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:

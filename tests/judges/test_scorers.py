@@ -1,6 +1,5 @@
 """Scorers: heads, the four baselines, and scorers as judges of pairs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from pictures import png
 from tiny_models import clip_folder, dinov2_folder
 from torch import nn
 
@@ -33,15 +33,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, base_dir: Path) -> Path:
 
 
 @pytest.fixture
-def project(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/tiny").symlink_to(folder)
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"scorers": {"tiny": ENTRY}}))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def project(folder: Path, workdir: Path) -> Path:
+    (workdir / "models").mkdir()
+    (workdir / "models/tiny").symlink_to(folder)
+    (workdir / "params.yaml").write_text(yaml.safe_dump({"scorers": {"tiny": ENTRY}}))
+    return workdir
 
 
-def test_each_edit_is_scored_once_and_kept(project: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch):
+def test_each_edit_is_scored_once_and_kept(project: Path, monkeypatch: pytest.MonkeyPatch):
     edits = [png(n) for n in range(1, 4)]
     pairs = [(0, 1), (0, 2), (1, 2), (1, 0), (1, 1)]
     questions = [Question(f"q{n}", "Remove the cup", png(0), edits[a], edits[b]) for n, (a, b) in enumerate(pairs)]
@@ -70,7 +69,7 @@ def test_each_edit_is_scored_once_and_kept(project: Path, png: Callable[..., byt
     )
 
 
-def test_it_answers_by_the_dimension_that_its_entry_names(project: Path, png: Callable[..., bytes]):
+def test_it_answers_by_the_dimension_that_its_entry_names(project: Path):
     question = Question("q", "Remove the cup", png(0), png(1), png(2))
     edits = [Edit("Remove the cup", png(0), png(n)) for n in (1, 2)]
     alone = CheckpointScorer.load(project / "models/tiny").score(edits)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pictures import png
 from tiny_models import clip_folder
 
 from editjudge.core import images, records
@@ -78,9 +79,8 @@ def test_a_sequence_scores_its_share_of_the_turns() -> None:
 
 
 @pytest.fixture
-def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[records.Row]:
+def pool(workdir: Path, rng: Any) -> list[records.Row]:
     """Four prompts of the probe with the edits of four editors, one of which failed once."""
-    monkeypatch.chdir(tmp_path)
     clip_folder(Path("clip"))
     prompts = scenes.make_pairs("tone_transfer", "train", 4, 64, 5)
     records.write(Path("data/pools/tone_transfer.parquet"), prompts, "pools")
@@ -113,9 +113,7 @@ def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.R
     assert named.startswith("data/candidates/shifted/tone_transfer.parquet/tone_transfer-train-")
 
 
-def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
-    pool: list[records.Row], png: Any, tmp_path: Path
-) -> None:
+def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(pool, tmp_path) -> None:
     for n in range(4):
         (tmp_path / f"s{n}.png").write_bytes(png(n))
     (tmp_path / "bad.png").write_bytes(b"none")
@@ -213,7 +211,7 @@ def test_duplicates_go_and_contradictions_take_both_with_them() -> None:
     assert [reason for reason, *_ in dropped] == ["duplicate"]
 
 
-def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any) -> None:
+def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     for name, seed in PICTURES.items():
         (tmp_path / name).write_bytes(png(seed))
@@ -247,7 +245,7 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
 
 
 @pytest.fixture
-def rated(tmp_path: Path, png: Any) -> Path:
+def rated(tmp_path: Path) -> Path:
     for n in range(4):
         (tmp_path / f"{n}.png").write_bytes(png(n))
     (tmp_path / "broken.png").write_bytes(b"no image")

@@ -386,14 +386,10 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("thresholds", "words"),
     [
-        (None, r"thresholds must have fields"),
         ({}, r"thresholds\.t is missing"),
         ({"t": {}}, r"thresholds\.t is missing"),
-        ({"t": []}, r"thresholds\.t must have fields"),
         ({"t": {"sky": AREA}}, r"thresholds\.t\.sky is 'sky'; known: edit_area"),
-        ({"t": {"edit_area": 3}}, r"thresholds\.t\.edit_area must have"),
         ({"t": {"edit_area": {"primary": "ssim", "elite": 0.6}}}, r"edit_area\.failure is missing"),
-        ({"t": {"edit_area": AREA | {"elite": "high"}}}, r"edit_area\.elite must be a number"),
         ({"t": {"edit_area": AREA | {"failure": 0.7}}}, r"edit_area\.failure is 0\.7, above elite, 0\.6"),
         (
             {"t": {"edit_area": AREA | {"primary": "lpipz"}}},
@@ -401,7 +397,6 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
         ),
         ({"t": {"edit_area": AREA | {"primary": "emd"}}}, r"does not take in edit_area: ssim, lpips"),
         ({"t": {"edit_area": AREA | {"secondary": ["emd"]}}}, r"edit_area\.secondary is emd, which pipelines/"),
-        ({"t": {"edit_area": AREA | {"secondary": "emd"}}}, r"edit_area\.secondary must be a list"),
     ],
 )
 def test_thresholds_that_cannot_be_right_are_named(thresholds: Any, words: str) -> None:
@@ -441,8 +436,7 @@ def test_pairs_and_true_pairs_by_threshold() -> None:
     assert (last["pairs"], last["known"], last["share_pairs"], last["share_right"]) == (6, 0, 1.0, None)
 
 
-def test_the_command_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_writes_a_table_and_a_plot(workdir: Path) -> None:
     values = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tasks": {"subject_add": "object_centric"}}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shutil.copytree(ROOT / "pipelines", "pipelines")

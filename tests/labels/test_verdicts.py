@@ -286,9 +286,7 @@ def test_the_recipes_dimension_is_asked_and_its_prompt_where_a_judge_has_none_of
     assert row["dimension"] == "visual_quality"
 
 
-def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pairs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pairs(tmp_path, monkeypatch) -> None:
     """On a task that the base has some skill in; on those with a recipe of this kind it has none."""
     monkeypatch.chdir(ROOT)
     task = "subject_remove"

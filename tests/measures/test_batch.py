@@ -92,9 +92,7 @@ def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list
     )
 
 
-def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
-) -> None:
+def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(tiny, photo, edits) -> None:
     rows = batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], Models(tiny))
     models = Models(tiny)
     inside = regions.boxes_mask([BOX], *photo.shape[:2])
@@ -127,9 +125,7 @@ def near(rows: list[dict], others: list[dict]) -> None:
     np.testing.assert_allclose(*values, rtol=1e-4, atol=2e-5)
 
 
-def test_features_are_kept_and_give_the_same_values(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
-) -> None:
+def test_features_are_kept_and_give_the_same_values(tiny, photo, edits, tmp_path) -> None:
     prompts = [prompt_of(photo, (BOX,), EVERYTHING, edits)]
     first = batch.measure_group(prompts, models_of(tiny, tmp_path))
     files = len(list(tmp_path.glob("*/*.npz")))
@@ -138,9 +134,7 @@ def test_features_are_kept_and_give_the_same_values(
     assert len(list(tmp_path.glob("*/*.npz"))) == files
 
 
-def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(
-    photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
-) -> None:
+def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(photo, edits, tmp_path) -> None:
     store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
     rgbs, sources = [photo, photo.copy(), edits[0]], [True, False, False]
     assert slots.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
@@ -169,9 +163,7 @@ def test_the_store_stays_within_its_bytes(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*.npz"))) <= 1
 
 
-def test_a_model_that_refuses_one_image_leaves_the_others(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
-) -> None:
+def test_a_model_that_refuses_one_image_leaves_the_others(tiny, photo, edits) -> None:
     """LPIPS needs 31 pixels a side: of the tiny prompt it has no value, with a reason; the rest is as it was."""
     models = Models(tiny)
     large, small = photo, photo[:20, :20]
@@ -299,19 +291,18 @@ def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: 
         slots.check(["faces"], setting)
 
 
-def test_a_stage_ends_with_one_line_for_a_missing_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_ends_with_one_line_for_a_missing_weight(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pipelines", "stages"):
-        (tmp_path / name).symlink_to(ROOT / name)
+        (workdir / name).symlink_to(ROOT / name)
     given = (ROOT / "params.yaml").read_text()
-    (tmp_path / "params.yaml").write_text(given.replace("  depth: none", "  depth: ./nowhere"))
-    monkeypatch.chdir(tmp_path)
+    (workdir / "params.yaml").write_text(given.replace("  depth: none", "  depth: ./nowhere"))
     monkeypatch.setattr(sys, "argv", ["annotate", "--task", "material_alter"])
     with pytest.raises(SystemExit, match=r"^annotate: measures\.depth: no folder \./nowhere"):
         stage(annotate.__doc__, annotate.run, "task")
     monkeypatch.setattr(sys, "argv", ["measure_response"])
     with pytest.raises(SystemExit, match=r"^measure_response: measures\.depth: no folder \./nowhere"):
         stage(measure_response.__doc__, measure_response.run)
-    assert not (tmp_path / "work").exists()
+    assert not (workdir / "work").exists()
 
 
 def encoded(image: Image.Image, form: str, **options: object) -> bytes:
@@ -320,9 +311,7 @@ def encoded(image: Image.Image, form: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
-def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason(
-    photo: np.ndarray, tmp_path: Path
-) -> None:
+def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason(photo, tmp_path) -> None:
     rgb = Image.fromarray(photo)
     given = {
         "bomb": bomb(20_000),
@@ -379,10 +368,7 @@ def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndar
     assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
 
 
-def test_processes_share_all_gpus_each_of_which_has_the_models_once(
-    tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_processes_share_all_gpus_each_of_which_has_the_models_once(tiny, monkeypatch, workdir) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(local, "hosted", lambda load, device: nullcontext(f"host of {device}"))
     monkeypatch.setattr(batch, "Workers", lambda load, places: nullcontext((places, load.args[2:5])))
@@ -425,23 +411,20 @@ def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
             read("measures", SlotSetting, wrong)
 
 
-def test_processes_that_feed_one_with_the_models_give_the_same_values(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_feed_one_with_the_models_give_the_same_values(tiny, photo, edits, workdir) -> None:
     """All models in a process of their own but LPIPS, which each has; one prompt's source is no image."""
-    monkeypatch.chdir(tmp_path)
     prompts = [prompt_of(photo[:, ::step], (BOX,), EVERYTHING, edits[:2]) for step in (1, -1)]
     prompts.append(replace(prompts[0], source=b"no image"))
     own = {"lpips": OwnSetting(device="cpu")}
     fed = replace(tiny, device="cpu:0", workers=2, slots=own, features_gigabytes=0.1)
-    with resume.RecordCache(tmp_path / "c") as cache:
+    with resume.RecordCache(workdir / "c") as cache:
         taken = batch.measure_all(prompts, fed, cache, "t")
         assert batch.measure_all(prompts, fed, cache, "t") == taken
         assert cache.counts() == {"computed": 6, "reused": 6}
     alone = batch.measure_group(prompts, Models(tiny))
     near([row for rows in taken for row in rows], alone)
     assert [row["status"] for row in alone] == ["done"] * 4 + ["failed"] * 2
-    assert len(list((tmp_path / "work/features").glob("*/*.npz"))) == 10
+    assert len(list((workdir / "work/features").glob("*/*.npz"))) == 10
 
 
 class Scarce(torch.nn.Module):
@@ -457,9 +440,7 @@ class Scarce(torch.nn.Module):
         return self.model(pixel_values=pixel_values)
 
 
-def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_next_run(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
-) -> None:
+def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_next_run(tiny, photo, edits) -> None:
     recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
     prompts, plenty = [prompt_of(photo, (BOX,), recipe, edits)], Models(tiny)
     whole = batch.measure_group(prompts, plenty)
@@ -480,12 +461,9 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
             assert batch.lacks_memory(meta) == (not most), "the next run tries again"
 
 
-def test_annotations_that_lack_memory_are_unfinished(
-    tiny: SlotSetting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_annotations_that_lack_memory_are_unfinished(tiny, workdir, monkeypatch) -> None:
     """The stage writes what it has, and ends with status 1; a failed edit is no matter of memory. Of the edits it reads
     those of its own task alone."""
-    monkeypatch.chdir(tmp_path)
     for name in ("pipelines", "stages"):
         Path(name).symlink_to(ROOT / name)
     values = params.load(ROOT / "params.yaml")
@@ -500,7 +478,7 @@ def test_annotations_that_lack_memory_are_unfinished(
     records.write(Path("data/candidates/m/color_alter.parquet"), edits, "candidates")
     Path("data/candidates/m/oref.parquet").write_bytes(b"never read")
     found = Grounded(reason="grounder, source: out of memory, even for one at a time")
-    with resume.RecordCache(tmp_path / "c") as cache:
+    with resume.RecordCache(workdir / "c") as cache:
         where = {(edit["key"], "m"): found for edit in edits}
         rows = annotate.annotate(prompts, edits, EMBEDDED, cache, SlotSetting(), where)
     assert annotate.memory_gap(rows).kinds == {"memory": 2}, "boxes that were not found for it, too"
@@ -526,9 +504,8 @@ def kill_host() -> None:
 
 
 def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_next_run_goes_on(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
     prompts, setting = [prompt_of(photo, (BOX,), recipe, edits)], replace(tiny, device="cpu:0", workers=1)
     plain, line = local.hosted, r"^the process with the models on cpu:0 was killed, .* To go on, run `dvc repro` again"
@@ -544,7 +521,7 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
             yield host
 
     monkeypatch.setattr(local, "hosted", doomed)
-    with resume.RecordCache(tmp_path / "c") as cache:
+    with resume.RecordCache(workdir / "c") as cache:
         with pytest.raises(Unfinished, match=line):
             batch.measure_all(prompts, setting, cache, "t")
         assert cache.counts() == {"computed": 0, "reused": 0}, "nothing is kept as failed"

@@ -208,9 +208,7 @@ def test_identical_images_are_best(name: str, photo: np.ndarray) -> None:
     ("name", "reach"),
     [("delta_e", 0), ("tone_residual", 0), ("ssim", pixel.RADIUS), ("L_channel_ssim_in_region", pixel.RADIUS)],
 )
-def test_a_change_outside_the_region_does_not_move_a_measure(
-    name: str, reach: int, photo: np.ndarray, edited: np.ndarray, region: np.ndarray
-) -> None:
+def test_a_change_outside_the_region_does_not_move_a_measure(name, reach, photo, edited, region) -> None:
     """SSIM's window reaches beyond it; the histogram of L_channel_ssim is the whole image's."""
     elsewhere = np.where(regions.dilate(region, 2 * reach)[..., None], edited, 0).astype(np.uint8)
     assert take(name, photo, elsewhere) == take(name, photo, edited)

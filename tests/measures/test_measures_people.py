@@ -132,9 +132,7 @@ TEXTURES = [
 
 
 @pytest.mark.parametrize(("measure", "best"), TEXTURES, ids=lambda value: getattr(value, "__name__", None))
-def test_texture_measures_are_best_for_one_face_and_symmetric(
-    measure: Callable[..., float], best: float, rng: np.random.Generator
-) -> None:
+def test_texture_measures_are_best_for_one_face_and_symmetric(measure, best, rng) -> None:
     first, second = noise(rng), noise(rng) // 2
     value = measure(first, second)
     assert measure(first, first) == pytest.approx(best, abs=1e-12)
@@ -166,9 +164,7 @@ HAIR = [people.hair_color_distance, people.hair_texture_energy_difference, peopl
 
 
 @pytest.mark.parametrize("measure", HAIR, ids=lambda value: value.__name__)
-def test_hair_measures_are_best_for_one_head_symmetric_and_see_the_hair_alone(
-    measure: Callable[..., float], rng: np.random.Generator
-) -> None:
+def test_hair_measures_are_best_for_one_head_symmetric_and_see_the_hair_alone(measure, rng) -> None:
     first, second, first_hair, second_hair = hairy(rng)
     value = measure(first, second, first_hair, second_hair)
     assert 0 < value < 1
@@ -200,9 +196,7 @@ def points_and_seen(first: Joints, second: Joints) -> list[np.ndarray]:
     return [first.points, second.points, first.seen, second.seen]
 
 
-def test_the_pose_error_is_the_mean_distance_of_the_joints_seen_in_both_without_place_and_size(
-    rng: np.random.Generator,
-) -> None:
+def test_the_pose_error_is_the_mean_distance_of_the_joints_seen_in_both_without_place_and_size(rng) -> None:
     first, second = pose(rng, (0, 3)), pose(rng, (3, 7))
     both = [n for n in range(12) if n not in (0, 3, 7)]
     centred = [own.points[both] - own.points[both].mean(0) for own in (first, second)]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pictures import png
 from PIL import Image
 
 from editjudge.core import images
@@ -165,13 +166,13 @@ def test_what_readers_show_differently_is_sent_plain() -> None:
         assert np.array_equal(images.decode(plain), images.decode(data))
 
 
-def test_broken_and_foreign_images_are_errors(png: Callable[..., bytes]) -> None:
+def test_broken_and_foreign_images_are_errors() -> None:
     for data in (b"", b"text", png(1)[:-40], stored(1, "JPEG")[:300], stored(1, "BMP")):
         with pytest.raises(images.ImageError):
             asyncio.run(DataUrls(PixelLimits()).url(data))
 
 
-def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded(png: Callable[..., bytes]) -> None:
+def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded() -> None:
     small, large = [png(n) for n in range(4)], stored(9, "PNG", (300, 300))
     assert len(large) > 100_000
 

@@ -59,9 +59,7 @@ def test_any_split_of_the_reply_gives_the_same_probability(cuts: list[int], a: f
         ("A", {"x": 1.0}, None),
     ],
 )
-def test_tokens_of_one_side_are_summed_where_both_are_known(
-    text: str, top: dict[str, float], expected: float | None
-) -> None:
+def test_tokens_of_one_side_are_summed_where_both_are_known(text, top, expected) -> None:
     found = p_a([token(REPLY[: REPLY.index(text, LETTER - 6)], {}), token(text, top), token('"}', {})])
     assert found == (None if expected is None else pytest.approx(expected))
 

@@ -215,9 +215,7 @@ def test_a_fault_of_the_disk(bases: Bases, adapter_dir: Path, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("piece", "block"), [(9000, 2000), (1 << 23, 1)])
-def test_pieces_of_any_size(
-    piece: int, block: int, bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_pieces_of_any_size(piece, block, bases, adapter_dir, tmp_path, monkeypatch):
     merge_adapter(bases["float32"], adapter_dir, tmp_path / "expected", "bfloat16")
     monkeypatch.setattr(merge, "PIECE", piece)
     monkeypatch.setattr(merge, "BLOCK", block)
@@ -276,9 +274,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
         ({"modules_to_save": [["lm_head"]]}, "modules_to_save.0.: .* is not of type 'string'"),
     ],
 )
-def test_adapters_with_broken_settings(
-    change: dict, words: str, bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_adapters_with_broken_settings(change, words, bases, adapter_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(merge_adapters, "SECONDS", 2.0)
     broken = broken_base(adapter_dir, tmp_path / "broken", "adapter_config.json", lambda config: config.update(change))
     refuses(bases["float32"], broken, tmp_path, words)
@@ -442,9 +438,7 @@ def test_killed_in_the_middle(before: bool, bases: Bases, adapter_dir: Path, tmp
 @pytest.mark.parametrize(
     ("file", "content"), [("processor_config.json", "["), ("processor_config.json", "{}"), ("train.json", "[")]
 )
-def test_a_broken_file_beside_an_adapter_is_named(
-    file: str, content: str, bases: Bases, adapter_dir: Path, tmp_path: Path
-):
+def test_a_broken_file_beside_an_adapter_is_named(file, content, bases, adapter_dir, tmp_path):
     shutil.copytree(adapter_dir, tmp_path / "adapter")
     (tmp_path / "adapter" / file).write_text(content)
     with pytest.raises(FileError, match=file):

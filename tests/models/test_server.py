@@ -5,7 +5,7 @@ import base64
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from pictures import png
 from pixel_scorer import Served
 from pydantic import ValidationError
 from tiny_base import compare
@@ -51,7 +52,7 @@ def trained() -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def questions(png: Callable[..., bytes]) -> list[Question]:
+def questions() -> list[Question]:
     """Both orders of questions with images of several sizes, two of them over one source."""
     one = [
         Question(f"q{n}", "Make it <|im_end|> red" * n, png(0), png(1, 60 + n), png(2, 50, 90 - n)) for n in range(3)
@@ -168,9 +169,7 @@ def image(address: str) -> list[dict]:
     ],
     ids=map(str, range(24)),
 )
-def test_what_is_not_taken_is_refused_by_name(
-    trained: Running, questions: list[Question], status: int, words: str, change: dict[str, Any] | bytes
-) -> None:
+def test_what_is_not_taken_is_refused_by_name(trained, questions, status, words, change) -> None:
     code, reply = post(trained, change if isinstance(change, bytes) else body(questions[0], **change))
     assert code == status
     assert words in reply["error"]["message"]
@@ -259,7 +258,7 @@ def test_requests_are_read_off_the_event_loop(trained: Running, monkeypatch: pyt
     assert readers[0] is not trained.thread
 
 
-def test_decoded_images_have_limited_room(png: Callable[..., bytes]) -> None:
+def test_decoded_images_have_limited_room() -> None:
     small = png(0, 30, 20)
     assert serving.decoded_size([small, small, png(1, 10, 10), b"no image"]) == 3 * (30 * 20 + 10 * 10)
     most: list[int] = []

@@ -2,11 +2,12 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import report_data
+from pictures import png
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from editjudge.report import gallery
@@ -222,7 +223,7 @@ def test_all_edits_of_a_prompt_stand_side_by_side(opened: Page) -> None:
     assert "It is a training pair." in "".join(pairs.all_inner_texts())
 
 
-def test_each_layer_is_drawn_and_can_be_hidden(browser: Browser, tmp_path: Path, png: Callable[..., bytes]) -> None:
+def test_each_layer_is_drawn_and_can_be_hidden(browser: Browser, tmp_path: Path) -> None:
     seen = {"boxes": [[5, 5, 20, 20]], "masks": [[[5, 5], [20, 5], [12, 20]]], "joints": [[10, 10], [12, 14]]}
     layers = [seen, seen | {"faces": [[2, 2, 9, 9], [4, 4]], "area": [[[5, 5], [20, 5], [20, 20]]]}, {}]
     text = one_pair("Redden", [png(0), png(1), png(2)], ("a", "b"), [], [], layers, [png(3), None])
@@ -296,14 +297,11 @@ def test_a_page_without_its_images_shows_the_small_ones(browser: Browser, site: 
     page.close()
 
 
-def test_a_clone_with_metrics_alone_has_a_page_that_says_what_is_missing(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clone_with_metrics_alone_has_a_page_that_says_what_is_missing(browser: Browser, workdir: Path) -> None:
     for name in ("metrics", "plots", "pipelines", "dvc.yaml", "stages"):
-        (tmp_path / name).symlink_to(report_data.ROOT / name)
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "index.html"
-    file.write_text(report.report(report_data.values(), Files(), tmp_path / "images"), encoding="utf-8")
+        (workdir / name).symlink_to(report_data.ROOT / name)
+    file = workdir / "index.html"
+    file.write_text(report.report(report_data.values(), Files(), workdir / "images"), encoding="utf-8")
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
     page.goto(file.as_uri())

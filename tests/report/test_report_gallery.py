@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import report_data
 import yaml
+from pictures import png
 from PIL import Image
 
 from editjudge.core import images, masks, params, records
@@ -36,9 +37,7 @@ def prompts(state: Path, monkeypatch: pytest.MonkeyPatch) -> list[gallery.Galler
     return list(found)
 
 
-def test_every_two_edits_are_there_and_the_pairs_made_are_those_of_training(
-    prompts: list[gallery.GalleryPrompt], state: Path
-) -> None:
+def test_every_two_edits_are_there_and_the_pairs_made_are_those_of_training(prompts, state) -> None:
     training = [prompt for prompt in prompts if prompt.kind == gallery.TRAINING]
     pairs = [pair for prompt in training for pair in prompt.pairs]
     assert len(pairs) == len(training) * 15
@@ -127,7 +126,7 @@ def test_an_image_is_kept_once_as_it_came_and_a_large_one_made_smaller(photo: np
         assert not written.getexif()
 
 
-def test_thumbs_end_where_their_bytes_do(tmp_path: Path, png, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thumbs_end_where_their_bytes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gallery, "THUMB_BYTES", 5_000)
     found = gallery.PageImages(tmp_path / "images", 1024)
     for seed in range(12):

@@ -3,7 +3,6 @@
 import csv
 import json
 import shlex
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from chat_client import chat_server
+from pictures import png
 from pixel_scorer import PixelScorer
 
 from editjudge.core import images, records
@@ -28,7 +28,7 @@ from editjudge.rewards import curation as curate
 from editjudge.rewards.curation import CandidateEdit, Quotas
 from editjudge.sources.builtin import scenes
 
-Png = Callable[..., bytes]
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 def candidate(key: str, score: float | None, image: bytes, task: str = "t", told: str = "x") -> CandidateEdit:
@@ -37,16 +37,11 @@ def candidate(key: str, score: float | None, image: bytes, task: str = "t", told
     return CandidateEdit(key, None, task, told, lambda: image, lambda: image, score=own, reason=reason)
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def reasons(dropped: list[CandidateEdit]) -> dict[str, str | None]:
     return {each.key: each.reason for each in dropped}
 
 
-def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best(png: Png) -> None:
+def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best() -> None:
     given = [candidate(f"k{n}", n / 10, png(n), "a" if n > 1 else "b") for n in range(6)] + [
         candidate("u", None, png(9))
     ]
@@ -55,7 +50,7 @@ def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best(pn
     assert reasons(dropped) == {"u": "unscored: broken", "k3": "quota of a", "k2": "quota of a", "k0": "below the cut"}
 
 
-def test_a_dimension_may_count_in_place_of_the_overall_score(png: Png, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dimension_may_count_in_place_of_the_overall_score(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second edit is brighter, the first one more like the source."""
     shown = [np.full((8, 8, 3), grey, np.uint8) for grey in (60, 70, 200)]
     source, *edited = map(images.encode_png, shown)
@@ -73,7 +68,7 @@ def test_a_dimension_may_count_in_place_of_the_overall_score(png: Png, monkeypat
         command("--pairs", "mine.parquet", "--scorer", "pixel", "--by", "bright")
 
 
-def test_quotas_of_prompts_and_shares_of_the_scored_edits(png: Png) -> None:
+def test_quotas_of_prompts_and_shares_of_the_scored_edits() -> None:
     given = [replace(candidate(f"k{n // 3}", n / 10, png(n)), model=f"m{n % 3}") for n in range(6)]
     kept, dropped = curate.select(given, Quotas(per_prompt=1))
     assert [each.name for each in kept] == ["m2/k1", "m2/k0"]
@@ -82,7 +77,7 @@ def test_quotas_of_prompts_and_shares_of_the_scored_edits(png: Png) -> None:
     assert ([each.name for each in kept], len(dropped)) == (["m2/k1", "m1/k1", "m0/k1"], 7)
 
 
-def test_of_near_duplicates_the_best_stays(png: Png) -> None:
+def test_of_near_duplicates_the_best_stays() -> None:
     same, near = png(1), images.jpeg_roundtrip(images.decode(png(1, 64, 64)), 95)
     given = [candidate("a", 0.5, same), candidate("b", 0.9, same), candidate("c", 0.7, images.encode_png(near))]
     given.append(candidate("d", 0.1, same, told="another instruction"))
@@ -132,7 +127,7 @@ def test_on_the_probe_the_kept_half_is_cleaner(rng: Any) -> None:
     assert sum("unscored: edit: too dark" in line for line in dropped) == 3
 
 
-def test_pairs_inside_a_file_and_broken_ones(png: Png) -> None:
+def test_pairs_inside_a_file_and_broken_ones() -> None:
     rows = [{"source_image": png(n), "edited_image": png(n + 10), "instruction": f"do {n}"} for n in range(3)]
     rows.append({"source_image": png(1), "edited_image": b"broken", "instruction": "x"})
     rows.append({"source_image": png(1), "edited_image": None, "instruction": "x"})
@@ -156,7 +151,7 @@ def test_pairs_inside_a_file_and_broken_ones(png: Png) -> None:
         (("--pairs", "mine.parquet", "--rater", "best"), "no judge, scorer or rater 'best'"),
     ],
 )
-def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str, png: Png) -> None:
+def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str) -> None:
     row = {"source_image": png(1), "edited_image": png(2), "instruction": "x"}
     pq.write_table(pa.Table.from_pylist([row]), "mine.parquet")
     Path("params.yaml").write_text("scorers: {}\n")
@@ -164,9 +159,7 @@ def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str, png: Png
         command(*options)
 
 
-def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said(
-    png: Png,
-) -> None:
+def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said() -> None:
     rubric, tasks = load("imgedit", "add"), ["subject_add"] * 6 + ["camera_motion", "subject_add", "subject_add"]
     rows = [
         {"key": f"k{n}", "source_image": png(n), "edited_image": png(50 + n), "instruction": f"q{n}", "task": task}

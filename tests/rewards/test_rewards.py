@@ -185,25 +185,6 @@ def test_whoever_finds_it_full_is_told_to_come_back() -> None:
         until(lambda: running.pending == 0)
 
 
-def test_what_is_in_flight_is_answered_before_the_end() -> None:
-    with Running() as running, ThreadPoolExecutor(20) as threads:
-        running.scorer.go.clear()
-        asked = [threads.submit(reward_client.score, running.url, [("x", picture(n), picture(9))]) for n in range(20)]
-        until(lambda: running.pending == 20)
-        running.uvicorn.should_exit = True
-
-        def closed() -> bool:
-            try:
-                return requests.get(f"{running.url}/health", timeout=60).status_code != 200
-            except requests.ConnectionError:
-                return True
-
-        until(closed)
-        running.scorer.go.set()
-        got = [each.result()[0]["overall"] for each in asked]
-    assert got == [expected(picture(n), picture(9)).overall for n in range(20)]
-
-
 def test_who_hangs_up_is_not_scored() -> None:
     with Running() as running:
         running.scorer.go.clear()
@@ -413,8 +394,6 @@ def test_the_reward_of_one_number_is_the_one_that_is_chosen(running: Running) ->
         ({"sources": "/no/such/folder"}, "reward_service.sources: no folder"),
         ({"port": 70_000}, "reward_service.port must be at most 65535"),
         ({"batch_size": 0}, "reward_service.batch_size must be at least 1"),
-        ({"allow_pickle": "yes"}, "reward_service.allow_pickle must be true or false"),
-        ({"dialects": []}, "reward_service.dialects is unknown"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:

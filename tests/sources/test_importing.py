@@ -174,9 +174,7 @@ def unicedit(key: str, subtask: str, seed: int = 0, **changes: object) -> dict:
     return row | {"prompt_en": f"Remove the lemon of picture {seed}."} | changes
 
 
-def test_unicedit_reads_no_image_of_other_tasks(
-    load: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unicedit_reads_no_image_of_other_tasks(load, tmp_path, monkeypatch) -> None:
     rows = [unicedit("a" * 32, "Subject Removal", 1)] + [unicedit(f"b{n}", "Color Alteration", 5) for n in range(9)]
     rows += [unicedit("c" * 32, "Subject Removal", 2), unicedit("d" * 32, "修复精灵球的破裂部分", 3)]
     file = parquet(tmp_path / "train-00000-of-00681.parquet", rows, row_group_size=4)
@@ -425,9 +423,7 @@ OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
         ("unicbench", {"image_path": 4}, "wrong type"),
     ],
 )
-def test_every_form_refuses_fields_that_are_missing_or_of_a_wrong_type(
-    load: Importer, tmp_path: Path, form: str, change: dict, reason: str
-) -> None:
+def test_every_form_refuses_fields_that_are_missing_or_of_a_wrong_type(load, tmp_path, form, change, reason) -> None:
     save(tmp_path, "good.png")
     file = jsonl(tmp_path / "remove_cleaned.jsonl", WHOLE | change)
     assert load("subject_remove", form, file).reasons == [(0, reason)]
@@ -484,9 +480,7 @@ def test_a_broken_row_of_unicedit_and_imgedit(load: Importer, tmp_path: Path) ->
         ("unicedit", "t.parquet", None, "t.parquet not found"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(
-    load: Importer, tmp_path: Path, form: str, name: str, content: bytes | None, error: str
-) -> None:
+def test_a_file_that_cannot_be_read_is_named(load, tmp_path, form, name, content, error) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(TableError, match=error):
@@ -518,9 +512,7 @@ def test_a_glob_that_is_none_and_a_missing_folder_of_images_are_named(load: Impo
         load("color_alter", "plain", file, images=str(folder / "none"))
 
 
-def test_empty_files_have_no_rows_and_a_line_without_end_is_skipped(
-    load: Importer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_files_have_no_rows_and_a_line_without_end_is_skipped(load, folder, monkeypatch) -> None:
     for name in ("t.csv", "t.jsonl"):
         (folder / name).write_bytes(b"")
         assert load("color_alter", "plain", folder / name).report["sources"][0]["rows"] == 0
@@ -622,9 +614,7 @@ def needs(file: str) -> Path:
     ("file", "form", "field", "rows"),
     [("unicbench/test_data.jsonl", "unicbench", "subtask", 1100), ("gedit/gedit_edit.json", "gedit", "edit_type", 604)],
 )
-def test_the_published_instruction_sets_are_read_and_every_name_is_known(
-    load: Importer, file: str, form: str, field: str, rows: int
-) -> None:
+def test_the_published_instruction_sets_are_read_and_every_name_is_known(load, file, form, field, rows) -> None:
     path = needs(file)
     text = path.read_text()
     lines = form == "unicbench"
@@ -655,15 +645,11 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
     ("change", "error"),
     [
         ({"sources": {"no_task": {"a": {"format": "probe"}}}}, r"sources\.no_task is unknown; known: "),
-        ({"sources": ["a"]}, r"sources must have fields"),
         ({"sources": {"color_alter": {}}}, r"color_alter must "),
-        ({"sources": {"color_alter": {"a": None}}}, r"color_alter\.a must have fields"),
         ({"sources": {"color_alter": {"a b": {}}}}, r"color_alter\.a b must match pattern"),
         ({"sources": {"color_alter": {"a": {"format": "none", "path": "x"}}}}, "known: probe, pico_banana"),
-        ({"sources": {"color_alter": {"a": {"format": "plain"}}}}, r"\.a\.path is missing"),
         ({"sources": {"color_alter": {"a": TABLE | {"files": "../*"}}}}, "files must be a glob"),
         ({"sources": {"color_alter": {2024: TABLE}}}, r"color_alter\.2024 must be a text"),
-        ({"sources": {"color_alter": {True: TABLE}}}, r"color_alter\.1 must be a text, not True"),
         ({"sources": {"color_alter": {"a": {"format": "plain", 1: 2, "b": 3}}}}, r"color_alter\.a\.(1|b) is unknown"),
         ({"filters": {"near_bits": 16}}, "near_bits must be at most 15"),
         ({"filters": {"aspect_most": 0.5}}, "aspect_most must be at least 1"),

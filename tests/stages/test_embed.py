@@ -36,9 +36,8 @@ def image(seed: int, height: int = 64) -> bytes:
 
 
 @pytest.fixture
-def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+def pool(workdir: Path) -> list[dict]:
     """A folder with ten raw pairs, in which the stage runs."""
-    monkeypatch.chdir(tmp_path)
     rows = [
         {"key": f"k{n}", "task": "t", "instruction": f"Make the {n} cats {'very ' * n}red", "image": image(n)}
         | {"edit": None, "origin": None, "regions": []}

@@ -15,13 +15,13 @@ from editjudge.stages import gedit_bench
 
 HARD = 'Say "hi"\n日本 🎨 ../../etc/passwd ' + "x" * 10_000
 
+pytestmark = pytest.mark.usefixtures("workdir")
 ROOT = Path(__file__).parents[2]
 RAW_PAIRS = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
 
 
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **setting: Any) -> list[dict]:
-    """The stage in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
+def run(**setting: Any) -> list[dict]:
+    """The stage's rows."""
     section = {"per_task": 1, "seed": 3} | setting
     values = {"tasks": {"color_alter": "x", "tone_transfer": "x"}, "raw_pairs": RAW_PAIRS}
     Path("params.yaml").write_text(json.dumps(values | {"gedit_bench": section}))
@@ -39,13 +39,13 @@ def row(key: Any, image: Any, **changes: Any) -> dict:
 
 
 @pytest.mark.parametrize("form", ["struct", "bytes"])
-def test_the_published_prompts_come_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_the_published_prompts_come_as_they_are(workdir: Path, form: str) -> None:
     data = [picture(1), picture(2, "JPEG"), picture(3, "WEBP")]
     images = [{"bytes": each, "path": "s.png"} for each in data] if form == "struct" else data
     for n in (0, 1):
         part = [row(f"k.{i}", image) for i, image in enumerate(images)][2 * n : 2 * n + 2]
-        published(tmp_path / f"bench/data/test-0000{n}.parquet", part)
-    rows = run(tmp_path, monkeypatch, path="bench")
+        published(workdir / f"bench/data/test-0000{n}.parquet", part)
+    rows = run(path="bench")
     assert [r["key"] for r in rows] == ["k.0", "k.1", "k.2"]
     assert [r["source_image"]["bytes"] for r in rows] == data
     assert {(r["task"], r["instruction"], r["regions"], r["edit"]) for r in rows} == {("hybrid", HARD, None, None)}
@@ -53,24 +53,24 @@ def test_the_published_prompts_come_as_they_are(tmp_path: Path, monkeypatch: pyt
     [report] = json.loads(Path("metrics/gedit_bench.json").read_text())
     assert report == {"records": 3, "refused": 0, "tasks": [{"task": "hybrid", "prompts": 3}]}
     assert records.prompt_of(rows[0])["image"] == data[0]
-    one = run(tmp_path, monkeypatch, path="bench/data", files="*1.parquet")
+    one = run(path="bench/data", files="*1.parquet")
     assert [r["key"] for r in one] == ["k.2"]
 
 
-def test_other_names_and_images_beside_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bench/source").mkdir(parents=True)
-    (tmp_path / "bench/source/a.png").write_bytes(picture(1))
+def test_other_names_and_images_beside_the_table(workdir: Path) -> None:
+    (workdir / "bench/source").mkdir(parents=True)
+    (workdir / "bench/source/a.png").write_bytes(picture(1))
     line = {"key": 7, "prompt": "p", "task_type": "openset", "input_image": "source/a.png", "candidates": []}
     lines = [line, line | {"key": 8, "prompt": "\ud800"}, line | {"key": 9, "task_type": "\udfff"}]
-    (tmp_path / "bench/metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    [found] = run(tmp_path, monkeypatch, path="bench")
+    (workdir / "bench/metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    [found] = run(path="bench")
     assert (found["key"], found["task"], found["instruction"]) == ("7", "openset", "p")
     assert found["source_image"]["bytes"] == picture(1)
     told = json.loads(Path("metrics/gedit_bench.json").read_text())
     assert told[0]["refused"] == 2, "half of a surrogate pair refuses its row alone"
 
 
-def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_rows_are_counted_and_named(workdir: Path) -> None:
     good = {"bytes": picture(1), "path": None}
     bad = [
         row("a/b", good), row("..", good), row("x" * 201, good), row("é", good), row(None, good), row("good", good),
@@ -79,8 +79,8 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.Monk
         row("e6", {"bytes": picture(2)[:-40], "path": None}), row("e7", {"bytes": None, "path": "../params.yaml"}),
         row("e8", None),
     ]  # fmt: skip
-    published(tmp_path / "bench.parquet", [row("good", good), *bad])
-    assert [r["key"] for r in run(tmp_path, monkeypatch, path="bench.parquet")] == ["good"]
+    published(workdir / "bench.parquet", [row("good", good), *bad])
+    assert [r["key"] for r in run(path="bench.parquet")] == ["good"]
     assert json.loads(Path("metrics/gedit_bench.json").read_text())[0]["refused"] == len(bad)
     with Path("data/refused/gedit_bench.csv").open() as file:
         refused = list(csv.DictReader(file))
@@ -103,21 +103,19 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.Monk
     ],
     ids=["broken", "missing", "no fields", "no rows"],
 )
-def test_a_file_that_cannot_be_read_is_named_and_the_prompts_before_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, told: str
-) -> None:
-    before = run(tmp_path, monkeypatch)
-    make(tmp_path / "bench.parquet")
+def test_a_file_that_cannot_be_read_is_named_and_the_prompts_before_stay(workdir: Path, make: Any, told: str) -> None:
+    before = run()
+    make(workdir / "bench.parquet")
     with pytest.raises(ValueError, match=told):
-        run(tmp_path, monkeypatch, path="bench.parquet")
+        run(path="bench.parquet")
     assert records.read(Path("data/gedit_bench.parquet"), "gedit_bench") == before
 
 
-def test_the_probe_sets_prompts_are_what_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = run(tmp_path, monkeypatch)
+def test_the_probe_sets_prompts_are_what_they_were(workdir: Path) -> None:
+    rows = run()
     assert [r["task"] for r in rows] == ["color_alter", "tone_transfer"]
     assert all(r["regions"] is not None and r["edit"] for r in rows)
     for setting, told in (({"seed": "x"}, "gedit_bench.seed"), ({"most": 3}, "gedit_bench.most is unknown"),
                           ({"path": "a", "hub": "b"}, "path and hub are given")):  # fmt: skip
         with pytest.raises(ValueError, match=told):
-            run(tmp_path, monkeypatch, **setting)
+            run(**setting)

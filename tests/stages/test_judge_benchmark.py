@@ -1,16 +1,23 @@
-"""The stage that measures judges on a reward benchmark: every kind of item, and the whole stage on a small one."""
+"""The stage that measures judges on a reward benchmark: every kind of item, the whole stage on a small one, and scorers
+as judges on benchmarks in their published forms, with made-up files, real images and a broken one in each."""
 
 import json
 import shutil
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+import lessons
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from chat_client import chat_server, questions, setting
+from tiny_models import clip_folder
 
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
@@ -148,21 +155,20 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the stage reads: recipes, params with the judge by measures, and a small benchmark."""
-    shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
+    shutil.copytree(ROOT / "pipelines", workdir / "pipelines")
     judge = {"backend": "measures", "arena": True, "rule": "agreement", "tie_margin": 0.0}
     benchmarks = {"small": {"form": "vcreward", "path": "data/small.parquet"}}
     values = {"tasks": {"color_alter": "object_centric"}, "judges": {"measures": judge}, "benchmarks": benchmarks}
     values["measures"] = {}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    (workdir / "params.yaml").write_text(yaml.safe_dump(values))
     prompts = scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
     amounts = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
     rows = [probe_bench.make_pair(prompt, amounts, 1.0, seed=1) for prompt in prompts]
-    records.write(tmp_path / "data/small.parquet", rows, "vcreward_bench")
-    monkeypatch.chdir(tmp_path)
+    records.write(workdir / "data/small.parquet", rows, "vcreward_bench")
     monkeypatch.setattr(sys, "argv", ["judge_benchmark", "--benchmark", "small"])
-    return tmp_path
+    return workdir
 
 
 def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> None:
@@ -320,9 +326,8 @@ def test_a_benchmark_may_choose_its_judges() -> None:
         judge_benchmark.chosen("b", setting, {"one": {}})
 
 
-def test_a_judge_is_asked_about_what_the_benchmark_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_is_asked_about_what_the_benchmark_measures(workdir: Path) -> None:
     """Every item about its dimension, in both orders; the verdicts stand in the items' order."""
-    monkeypatch.chdir(tmp_path)
     names = {"prompt_following": "instruction_following", "consistency": "visual_consistency", "overall": "overall"}
     names |= {name: name for name in ("visual_quality", "visual_consistency")}
     [asked] = questions(1)
@@ -336,3 +341,93 @@ def test_a_judge_is_asked_about_what_the_benchmark_measures(tmp_path: Path, monk
         assert sum(told(words)["criteria"].splitlines()[0] in body for body in bodies) == 2
     assert [row["key"] for row in found["gpt"]] == list(names)
     assert all(row["winner"] == "Tie" for row in found["gpt"])
+
+
+BASELINES = ("clip_t", "clip_d", "clip_i", "dino_i")
+STRENGTHS = {"good": 6, "fair": 40, "poor": 90, "worst": 160}  # noise in an edit, grey levels
+NAMES = list(STRENGTHS)
+
+
+@pytest.fixture
+def pictures(workdir: Path, base_dir: Path, photo: np.ndarray) -> dict[str, bytes]:
+    """A source and four edits, each worse than the one before it, also as files of these names; and a broken one."""
+    rng = np.random.default_rng(0)
+    found = {"source": images.encode_png(photo), "broken": b"no image"}
+    for name, strength in STRENGTHS.items():
+        noise = rng.integers(-strength, strength + 1, photo.shape)
+        found[name] = images.encode_png(np.clip(photo.astype(int) + noise, 0, 255).astype(np.uint8))
+    (workdir / "pipelines").symlink_to(ROOT / "pipelines")
+    lessons.write_scorer(base_dir, workdir / "scorer")
+    return found
+
+
+def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
+    """EditReward-Bench: a group of 2, one of 3 and one of 4."""
+    rows = []
+    for size in (2, 3, 4):
+        for a, b in combinations(range(size), 2):
+            pair, ranking = f"{'ABCD'[a]}vs{'ABCD'[b]}", f"{'ABCD'[a]}>{'ABCD'[b]}"
+            row = {"id": f"g_{pair}", "dataset": f"{size}pair", "comparison_type": pair, "ranking": ranking}
+            row |= {"instruction": "Make it grainy.", "source_image": image(pictures, "source")}
+            rows.append(row | {f"candidate_{n}": image(pictures, NAMES[side]) for n, side in ((1, a), (2, b))})
+    rows[-1]["candidate_2"] = image(pictures, "broken")
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    return {"path": str(folder)}
+
+
+def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
+    """Two prompts, four models; one image of the second prompt is broken."""
+    people = {"good": "[1, 1]", "fair": "[1, 0.5]", "poor": "[0.5, 0.5]", "worst": "[0, 0]"}
+    for sample in ("s1.jpg", "s2.jpg"):
+        for model in NAMES:
+            broken = (sample, model) == ("s2.jpg", "worst")
+            save(folder / model / sample, pictures["broken" if broken else model])
+        save(folder / "input" / sample, pictures["source"])
+    for rater in ("r1", "r2", "r3"):
+        lines = ["\t".join([sample, *people.values()]) for sample in ("s1.jpg", "s2.jpg")]
+        (folder / f"{rater}.tsv").write_text("\n".join(["\t".join(["uid", *people]), *lines, ""]))
+    told = {sample: {"instruction": "Make it grainy."} for sample in ("s1.jpg", "s2.jpg")}
+    (folder / "dataset_lookup.json").write_text(json.dumps(told))
+    return {"path": str(folder)}
+
+
+def image(pictures: dict[str, bytes], name: str) -> dict[str, Any]:
+    """As the hub's Parquet files hold it."""
+    return {"bytes": pictures[name], "path": None}
+
+
+def save(file: Path, data: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(("form", "write", "broken"), [("editreward", editreward, 1), ("imagenhub", imagenhub, 3)])
+def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str, write: Any, broken: int) -> None:
+    clip = str(clip_folder(Path("clip").absolute()))
+    scorers = {name: {"kind": name, "model": "embedded" if name == "dino_i" else clip} for name in BASELINES}
+    scorers["tiny"] = {"kind": "checkpoint", "model": "scorer", "dtype": "float32", "batch_size": 8}
+    judges = {name: {"backend": "scorer", "scorer": name, "rule": "agreement"} for name in scorers}
+    values = {"tasks": {}, "measures": {}, "judges": judges, "scorers": scorers, "unfinished": {"judge_benchmark": 0.6}}
+    values["benchmarks"] = {"bench": {"form": form} | write(Path("bench"), pictures)}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    judge_benchmark.run("bench")
+
+    rows = records.read(Path("data/verdicts/bench.parquet"), "verdicts")
+    for judge in judges:
+        own = [row for row in rows if row["judge"] == judge]
+        unscored = [row for row in own if row["winner"] is None]
+        assert len(unscored) == broken
+        assert all(row["reason"] and None in (row["score_a"], row["score_b"]) for row in unscored)
+        scored = [row for row in own if row["winner"] is not None]
+        assert all(np.isfinite([row["score_a"], row["score_b"]]).all() for row in scored)
+        if judge == "dino_i":
+            assert all(row["winner"] == row["truth"] for row in scored), "the more noise, the less like the source"
+    found = records.read_details(Path("metrics/benchmarks/bench.json"))
+    by_judge = {row["judge"]: row for row in found["judges"]}
+    assert {row["accuracy"]["n"] for row in found["judges"]} == {len(rows) // len(judges)}
+    assert {row["accuracy"]["scored"] for row in found["judges"]} == {len(rows) // len(judges) - broken}
+    if form == "imagenhub":
+        assert by_judge["dino_i"]["pointwise"] is not None, "its scores are correlated with people's"
+    if form == "editreward":
+        assert [row["size"] for row in by_judge["dino_i"]["tuples"]["per_size"]] == [2, 3, 4]

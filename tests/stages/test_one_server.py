@@ -7,7 +7,6 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-import pytest
 import yaml
 from chat_client import picture
 from tiny_base import adapted
@@ -27,14 +26,11 @@ DIMENSIONS = ["visual_consistency"]
 PLAN = ArenaPlan(budget=8, rounds=4, seed=0, least_share=0.5, few_images="keep")
 
 
-def test_rounds_of_an_arena_start_one_server_and_hash_once(
-    base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_rounds_of_an_arena_start_one_server_and_hash_once(base_dir, workdir, monkeypatch) -> None:
     values = params.load(ROOT / "params.yaml")
     values["serve"]["port"] = 0
-    adapted(load_model(base_dir), tmp_path / "adapter", lora(setting(lora_rank=4, lora_alpha=8)))
-    how = {"backend": "served", "model": str(base_dir), "adapter": str(tmp_path / "adapter")}
+    adapted(load_model(base_dir), workdir / "adapter", lora(setting(lora_rank=4, lora_alpha=8)))
+    how = {"backend": "served", "model": str(base_dir), "adapter": str(workdir / "adapter")}
     how |= {"dtype": "float32", "batch_size": 4, "rule": "agreement", "reply_tries": 1}
     values |= {"tasks": {}, "judges": {"j": how}}
     Path("params.yaml").write_text(yaml.safe_dump(values))

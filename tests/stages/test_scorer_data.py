@@ -11,6 +11,7 @@ from editjudge.core import images, params, records
 from editjudge.sources.builtin import scenes
 from editjudge.stages import scorer_data
 
+pytestmark = pytest.mark.usefixtures("workdir")
 SETTING = {
     "source": "probe", "tasks": ["color_alter", "subject_remove"], "per_task": 2, "test_per_task": 1, "side": 64,
     "seed": 7,
@@ -31,11 +32,6 @@ def test_an_edit_has_the_scores_of_what_was_done_to_it():
             assert 1.0 <= scores["visual_quality"] < 4.0
         again = scorer_data.make_edits(prompt, 7)
         assert [scores for _, scores in again] == [scores for _, scores in made]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def run(**changes: object) -> list[records.Row]:

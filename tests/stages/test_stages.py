@@ -15,13 +15,11 @@ from editjudge.editors import settings
 from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
-from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.sources.builtin import scenes
-from editjudge.stages import annotate, candidates, compare_models, leaderboard, measure_response, probe_bench, summary
+from editjudge.stages import candidates, compare_models, leaderboard, measure_response, probe_bench, summary
 from editjudge.stages.graph.arena import read_panel
 
 ROOT = Path(__file__).parents[2]
-RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
 KINDS = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
 
 
@@ -30,25 +28,12 @@ def prompts() -> list[dict]:
     return scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
 
 
-@pytest.fixture(scope="module")
-def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
-    folder = tmp_path_factory.mktemp("cache")
-    found = {}
-    for kind, amount in KINDS.items():
-        with resume.RecordCache(folder / kind) as cache:
-            made = edit_all(prompts, kind, {"kind": kind, "amount": amount, "seed": 1}, cache)
-            found[kind] = list(candidates.rows(made, kind, cache.data))
-    return found
-
-
 def edit_all(rows: list[dict], model: str, entry: dict, cache: resume.RecordCache) -> list[candidates.Candidate]:
     wanted = [candidates.EditPrompt("data", row) for row in rows]
     return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache)[0]
 
 
-def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(
-    prompts: list[dict], tmp_path: Path
-) -> None:
+def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(prompts, tmp_path) -> None:
     broken = [prompts[0] | {"key": "html", "image": b"<html>"}, prompts[1] | {"key": "none", "edit": None}]
     with resume.RecordCache(tmp_path / "c") as cache:
         made = edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
@@ -62,33 +47,14 @@ def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason
     assert {"reason": "not a PNG, JPEG or WebP image", "records": 1} in counted["reasons"]
 
 
-def test_annotations_of_a_new_model_leave_the_others_in_the_cache(
-    prompts: list[dict], edits: dict[str, list[dict]], tmp_path: Path
-) -> None:
-    def run(models: list[str]) -> tuple[list[dict], dict[str, int]]:
-        with resume.RecordCache(tmp_path / "a") as cache:
-            return annotate.annotate(prompts, [r for m in models for r in edits[m]], RECIPE, cache), cache.counts()
-
-    _, first = run(["precise", "leaky"])
-    rows, second = run(["precise", "leaky", "shifted"])
-    assert (first, second) == ({"computed": 6, "reused": 0}, {"computed": 3, "reused": 6})
-    records.check("annotations", rows, "annotations")
-    assert [row["model"] for row in rows[:3]] == ["leaky", "precise", "shifted"]
-    values = {row["model"]: row["measures"][0]["value"] for row in rows[:3]}
-    assert values["precise"] > values["leaky"] > values["shifted"]
-
-
-def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(workdir: Path) -> None:
     setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
     tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
     pairs = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
     values = {"tasks": tasks, "raw_pairs": pairs, "probe_bench": setting}
-    (tmp_path / "params.yaml").write_text(json.dumps(values))
-    monkeypatch.chdir(tmp_path)
+    (workdir / "params.yaml").write_text(json.dumps(values))
     probe_bench.run()
-    [row] = records.read(tmp_path / "data/probe_bench.parquet", "vcreward_bench")
+    [row] = records.read(workdir / "data/probe_bench.parquet", "vcreward_bench")
     assert row["task"] == "color_alter"
 
 
@@ -342,9 +308,7 @@ def test_a_ladder_begins_with_the_clean_edit_and_its_damage_grows(ladder: measur
     assert measure_response.climb(ladder.prompt, STRENGTHS, 0) == ladder
 
 
-def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is_left_out(
-    ladder: measure_response.Ladder,
-) -> None:
+def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is_left_out(ladder) -> None:
     responses, missing = measure_response.respond([ladder], [measured([0.9, 0.8, 0.5, 0.6, 0.1])])
     assert missing == 0
     weak, strong = (own for _, own in responses.groupby("strength"))

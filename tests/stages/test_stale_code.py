@@ -1,12 +1,11 @@
 """DVC is never told that code made what other code made: a small repository with the stages `code` and `toy`."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import small_repro
 import yaml
 from killing import wait_until
 
@@ -64,15 +63,8 @@ class Repository:
         lines[place] = f"PARETO_TOLERANCE = {value}"
         self.tiers.write_text("\n".join(lines) + "\n")
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        env = os.environ | {"DVC_NO_ANALYTICS": "true", "DVC_SITE_CACHE_DIR": str(self.folder.parent / "site")}
-        env.pop("PYTHONPATH", None)
-        command = [Path(sys.executable).with_name("dvc"), *words]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(command, cwd=self.folder, env=env, text=True, **pipes)
-
     def dvc(self, *words: str) -> tuple[int, str]:
-        run = self.start(*words)
+        run = small_repro.dvc(self.folder, *words)
         said, _ = run.communicate(timeout=120)
         return run.returncode, said
 
@@ -122,7 +114,7 @@ def test_code_that_changes_while_a_stage_runs_ends_it(repository: Repository, co
     begun = repository.folder / "begun"
     begun.unlink(missing_ok=True)
     repository.margin(0.5 if computes else 0.6)  # that no run had before
-    run = repository.start("repro", "-s", "toy")
+    run = small_repro.repro(repository.folder, "-s", "toy")
     wait_until(begun.exists)
     if computes:
         repository.tolerance(0.2)

@@ -41,12 +41,10 @@ class Brighter:
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
+def work(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(making, "load", Brighter)
     records.write(Path("data/gedit_bench.parquet"), [], "gedit_bench")
-    return tmp_path
+    return workdir
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import copy
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from training_pairs import picture
 from editjudge.core import images, params, records
 from editjudge.engine import launch as sft_launch
 from editjudge.models.chat.checkpoint import load_processor
+from editjudge.models.serve.launch import free_port
 from editjudge.stages import train_judge
 from editjudge.training import lesson, runs
 from editjudge.training.samples import Trained, image_names
@@ -59,7 +59,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
 def values_with(**settings: object) -> dict:
     values = copy.deepcopy(VALUES)
-    launch = {"processes": 1} | settings.pop("launch", {})
+    launch = {"processes": 1, "port": free_port("127.0.0.1", 0)} | settings.pop("launch", {})
     values["train_judge"] |= SMALL | settings | {"launch": launch}
     return values
 
@@ -79,7 +79,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     runs.carry_out(train_judge.job())
     assert json.loads((whole / "metrics/resume/train_judge.json").read_text())["resumed_from"] is None
     assert not any((whole / "work/train_judge").iterdir()), "nothing is left of a training that has ended"
-    folder, rng = project("killed", pairs), np.random.default_rng()
+    folder, rng = project("killed", pairs), np.random.default_rng(1)
     step = int(rng.choice([2, 4, 6, 8]))
     training_pairs.kill_after(folder, train_judge.job().command, step, rng.uniform(0.0, 0.1))
     assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
@@ -131,7 +131,7 @@ def test_one_process_on_a_machine_with_several_gpus_is_launched(project: Project
 def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     code = """import os, time
 if os.environ["RANK"] == "0":
-    time.sleep(300)
+    time.sleep(3600)
 from editjudge.engine import launch as sft_launch
 def fail():
     raise ValueError("training sample k7: a: broken image")
@@ -139,10 +139,8 @@ sft_launch.worker(fail)
 """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    began = time.monotonic()
     with pytest.raises(sft_launch.TrainingError, match=r"process 1 .* ValueError: training sample k7: a: broken image"):
-        sft_launch.start(replace(train_judge.read_setting(VALUES).launch, processes=2), ["-c", code])
-    assert time.monotonic() - began < 120
+        sft_launch.start(train_judge.read_setting(values_with(launch={"processes": 2})).launch, ["-c", code])
 
 
 def test_a_process_ends_without_its_threads(tmp_path: Path) -> None:

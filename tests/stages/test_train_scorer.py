@@ -16,6 +16,7 @@ from training_pairs import picture
 
 from editjudge.core import params, records
 from editjudge.core.errors import UserError
+from editjudge.models.serve.launch import free_port
 from editjudge.stages import train_scorer
 from editjudge.training import runs
 from editjudge.training.samples import Trained
@@ -85,8 +86,8 @@ def test_two_processes_train_as_one(project: Project):
     assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
     assert [row["test"]["n"] for row in found["agreement"]] == [5, 5, 5]
 
-    launch = {"launcher": "torchrun", "nodes": 1, "processes": 2, "address": "localhost", "port": 29400}
-    two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch | {"hostfile": "hostfile"})
+    launch = {"processes": 2, "port": free_port("127.0.0.1", 0)}
+    two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch)
     runs.carry_out(train_scorer.job("tiny"))
     np.testing.assert_allclose(losses(two), losses(whole), rtol=0, atol=1e-4)
     told = [json.loads((path / "metrics/train_scorer/tiny.json").read_text())[0] for path in (whole, two)]

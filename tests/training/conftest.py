@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pictures import png
 
 from editjudge.training import trainer
 from editjudge.training.lesson import Lesson
@@ -15,7 +16,7 @@ Train = Callable[..., trainer.Trained]
 
 
 @pytest.fixture(scope="session")
-def pictures(png: Callable[..., bytes]) -> dict[str, bytes]:
+def pictures() -> dict[str, bytes]:
     return {str(i): png(i) for i in (*range(16), *range(100, 116))} | {"nothing": b"nothing"}
 
 

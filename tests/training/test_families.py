@@ -3,7 +3,7 @@
 import copy
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ import tiny_families
 import torch
 import transformers
 from peft import PeftModel, get_peft_model
+from pictures import png
 from pixel_scorer import Served
 from ruamel.yaml import YAML
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -87,9 +88,7 @@ def test_chats_in_a_batch_are_answered_as_alone_and_as_whole(family: Path, pictu
     assert_same(found, replies(model, pictures))
 
 
-def test_patches_are_embedded_by_a_product_under_the_same_names(
-    family: Path, pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patches_are_embedded_by_a_product_under_the_same_names(family, pictures, monkeypatch) -> None:
     """Where the tower is large: a tiny one, such as the embedded base's, gives the same bytes as ever."""
     plain = load(family)
     monkeypatch.setattr(checkpoint, "LARGE", 0)
@@ -101,9 +100,7 @@ def test_patches_are_embedded_by_a_product_under_the_same_names(
     assert {name: weight.shape for name, weight in before.items()} == {n: w.shape for n, w in after.items()}
 
 
-def test_a_judge_is_trained_merged_and_served(
-    family: Path, pairs: list[Sample], pictures: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_a_judge_is_trained_merged_and_served(family, pairs, pictures, tmp_path) -> None:
     """Only the language model is adapted; merged, it is what peft merges, and it answers as base and adapter do."""
     made = trainer.train(lessons.judge(**BRIEF), pairs, family, pictures.__getitem__, tmp_path / "lora", tmp_path / "c")
     assert made.steps == 1
@@ -143,7 +140,7 @@ def test_a_scorer_of_any_family(family: Path, scored: list[Sample], pictures: di
         assert [*score.dimensions.values()] == pytest.approx(answer[:2].tolist(), abs=1e-4)
 
 
-def test_bounds_on_pixels(family: Path, png: Callable[..., bytes]) -> None:
+def test_bounds_on_pixels(family: Path) -> None:
     """They are obeyed, or refused where a processor shows all images at one size."""
     shown = images.decode(png(0, 200, 140))
     text = "x" + load_processor(family).apply_chat_template(messages("x"), tokenize=False)
@@ -183,9 +180,7 @@ def entries(profile: str | None) -> Iterator[tuple[str, LocalSetting, Any]]:
 
 @pytest.mark.parametrize("backend", ["pil", "torchvision"])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(
-    profile: str | None, backend: str, tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, backend, tmp_path, monkeypatch) -> None:
     """In tokens of an image: as the training shows it, as it is asked in this process, and by what vLLM is told."""
     monkeypatch.chdir(ROOT)
     if backend == "torchvision" and not find_spec("torchvision"):

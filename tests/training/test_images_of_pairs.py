@@ -1,11 +1,11 @@
 """Images by name out of Parquet files, in any order and with bounded memory."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import training_pairs
+from pictures import png
 
 from editjudge.core.records import ContractError
 from editjudge.training import samples
@@ -56,9 +56,7 @@ def test_a_group_is_read_once_while_it_is_kept(monkeypatch: pytest.MonkeyPatch):
     assert [number for _, number in read] == [0, 1, 2]
 
 
-def test_an_image_that_is_not_there_is_empty_and_a_file_that_cannot_be_read_is_named(
-    png: Callable[..., bytes], tmp_path: Path
-):
+def test_an_image_that_is_not_there_is_empty_and_a_file_that_cannot_be_read_is_named(tmp_path: Path):
     for name in ("good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"):
         assert samples.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
     (tmp_path / "x.parquet").write_bytes(png(1))

@@ -14,6 +14,7 @@ from accelerate.data_loader import SeedableRandomSampler
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from peft import get_peft_model
+from pictures import png
 from tiny_base import compare
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
@@ -80,9 +81,7 @@ def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, pairs: Pairs,
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (100, 75), (31, 200), (3, 9)])
-def test_images_are_resized_as_the_processor_resizes_them(
-    base_dir: Path, prepare: Prepare, png: Callable[..., bytes], shape: tuple[int, int]
-):
+def test_images_are_resized_as_the_processor_resizes_them(base_dir: Path, prepare: Prepare, shape: tuple[int, int]):
     processor = load_processor(base_dir)
     ours = prepare().load(png(1, *shape))
     theirs = processor.image_processor(
@@ -180,7 +179,7 @@ def test_a_broken_sample_is_named(train: Train, pairs: Pairs, tmp_path: Path):
     assert not (tmp_path / "adapter").exists()
 
 
-def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path, png: Callable[..., bytes]):
+def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path):
     """The template puts words behind the reply's end that the base would never say, and decoding never reaches."""
     base = tmp_path / "base"
     shutil.copytree(BASE, base)
@@ -214,9 +213,7 @@ def test_a_test_set_apart_from_the_rows_that_choose(train: Train, pairs: Pairs, 
     assert train(lessons.judge(max_steps=1), pairs, tmp_path / "none").answers == []
 
 
-def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
-    base_dir: Path, pairs: Pairs, pictures: dict[str, bytes], tmp_path: Path, png: Callable[..., bytes]
-):
+def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(base_dir, pairs, pictures, tmp_path):
     """Trained at 1 to 3 patches an image, merged into a base in the hub's cache whose processor is published Qwen's."""
     base = tmp_path / "models--own--tiny/snapshots" / ("a" * 40)
     shutil.copytree(base_dir, base)

@@ -9,6 +9,7 @@ from pathlib import Path
 import lessons
 import pytest
 import torch
+from pictures import png
 from safetensors.torch import load_file, save_file
 from scipy.integrate import quad
 from scipy.special import expit
@@ -44,9 +45,7 @@ def test_what_is_trained(base_dir: Path, rank: int):
     assert not any("lm_head" in name or "embed_tokens.embeddings" in name for name in names)
 
 
-def test_what_is_saved_scores_as_what_was_trained(
-    train: Train, scored: Samples, tmp_path: Path, pictures: dict[str, bytes]
-):
+def test_what_is_saved_scores_as_what_was_trained(train, scored, tmp_path, pictures):
     lesson = lessons.scorer(max_steps=16)
     trained = train(lesson, scored, tmp_path / "one")
     assert trained.rows == [6, 2, 4]
@@ -67,9 +66,7 @@ def test_what_is_saved_scores_as_what_was_trained(
     load_model(tmp_path / "one")  # a plain checkpoint
 
 
-def test_all_parameters_with_a_prompt_for_each_dimension_and_a_shared_head(
-    train: Train, scored: Samples, tmp_path: Path
-):
+def test_all_parameters_with_a_prompt_for_each_dimension_and_a_shared_head(train, scored, tmp_path):
     wanted = lessons.scorer(
         lora_rank=0, prompt="rubric", head_shared=True, loss="bradley_terry_ties", learn="overall", aggregation="min",
         learning_rate=1e-3, max_steps=2, held_out_share=0.0, eval_every=9,
@@ -84,9 +81,7 @@ def test_all_parameters_with_a_prompt_for_each_dimension_and_a_shared_head(
     assert len(trained.tested) == 4
 
 
-def test_single_edits_and_the_loss_of_the_words(
-    train: Train, scored: Samples, tmp_path: Path, pictures: dict[str, bytes]
-):
+def test_single_edits_and_the_loss_of_the_words(train, scored, tmp_path, pictures):
     """As ADIEE: one score an edit, regression, and a reply in a sentence."""
     singles = [replace(s, b="", winner="", scores=(s.scores[0] / 4, s.scores[0] / 4, math.nan, math.nan))
                for s in scored]  # fmt: skip
@@ -103,9 +98,7 @@ def test_single_edits_and_the_loss_of_the_words(
     assert (score.std, score.overall_std) == ({}, None)
 
 
-def test_answers_of_one_process_are_those_of_the_rows(
-    base_dir: Path, scored: Samples, pictures: dict[str, bytes], tmp_path: Path
-):
+def test_answers_of_one_process_are_those_of_the_rows(base_dir, scored, pictures, tmp_path):
     """The loss of a batch is the mean over its comparisons, worked out by hand from the answers."""
     wanted = lessons.scorer(learn="each", loss="bradley_terry")
     parts = wanted.parts(data.dataset(scored))
@@ -157,9 +150,7 @@ def test_data_that_teaches_nothing_and_settings_that_do_not_fit(train: Train, sc
     assert not (tmp_path / "s").exists()
 
 
-def test_broken_scorers_are_refused_and_broken_images_unscored(
-    train: Train, scored: Samples, tmp_path: Path, pictures: dict[str, bytes], png: Callable[..., bytes]
-):
+def test_broken_scorers_are_refused_and_broken_images_unscored(train, scored, tmp_path, pictures):
     folder = tmp_path / "s"
     train(lessons.scorer(max_steps=1, held_out_share=0.0), scored, folder)
     good = Edit("Remove the cup <|Reward|>", png(1), png(2))

@@ -112,9 +112,7 @@ def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(dino_folde
 @given(
     st.integers(1, 400), st.integers(1, 400), st.sampled_from([7, 14]), st.integers(0, 10**6), st.sampled_from([0, 0.1])
 )
-def test_cells_are_those_of_the_boxes_scaled_and_cut_to_whole_pixels(
-    height: int, width: int, grid: int, seed: int, share: float
-) -> None:
+def test_cells_are_those_of_the_boxes_scaled_and_cut_to_whole_pixels(height, width, grid, seed, share) -> None:
     rng, side = np.random.default_rng(seed), 224
     region, square = np.zeros((height, width), bool), np.zeros((side, side), bool)
     for _ in range(3):

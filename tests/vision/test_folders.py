@@ -140,9 +140,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "change", "words"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_wrong_folder_is_an_error_that_names_the_field(
-    kind: str, change: Callable[[Path], object], words: str, own: Callable[[str], Path]
-) -> None:
+def test_a_wrong_folder_is_an_error_that_names_the_field(kind, change, words, own) -> None:
     folder = own(kind)
     assert folders.find(WHERE, str(folder), MADE[kind][1]) == folder
     change(folder)
@@ -161,9 +159,7 @@ LOADED: list[tuple[str, Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "change", "words"), LOADED, ids=lambda value: value if isinstance(value, str) else "")
-def test_wrong_weights_are_an_error_not_filled_by_chance(
-    kind: str, change: Callable[[Path], object], words: str, own: Callable[[str], Path]
-) -> None:
+def test_wrong_weights_are_an_error_not_filled_by_chance(kind, change, words, own) -> None:
     change(folder := own(kind))
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: .*{words}"):
         (ClipEncoder if kind == "clip" else FaceParser)(WHERE, str(folder))
@@ -192,17 +188,16 @@ def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str
         ClipEncoder(WHERE, str(folder), device)
 
 
-def test_a_hub_id_in_the_cache_is_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # models.lock lies there
+def test_a_hub_id_in_the_cache_is_found(folder: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    snapshot = tmp_path / "hub/models--owner--clip/snapshots" / commit
+    snapshot = workdir / "hub/models--owner--clip/snapshots" / commit
     snapshot.parent.mkdir(parents=True)
     folder.rename(snapshot)
-    (tmp_path / "hub/models--owner--clip/refs").mkdir()
-    (tmp_path / "hub/models--owner--clip/refs/main").write_text(commit)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    (workdir / "hub/models--owner--clip/refs").mkdir()
+    (workdir / "hub/models--owner--clip/refs/main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(workdir / "hub"))
     assert folders.find(WHERE, "owner/clip", folders.CLIP) == snapshot
-    request = tmp_path / "hub/models--owner--clip/refs/refs/pr/7"
+    request = workdir / "hub/models--owner--clip/refs/refs/pr/7"
     request.parent.mkdir(parents=True)
     request.write_text(commit)
     assert folders.find(WHERE, "owner/clip@refs/pr/7", folders.CLIP) == snapshot

@@ -143,9 +143,7 @@ class Harmful:
         return Path.touch, (Path("harm"),)
 
 
-def test_the_converter_refuses_what_is_not_weights_and_files_that_are_swapped(
-    weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_converter_refuses_what_is_not_weights_and_files_that_are_swapped(weights, tmp_path, monkeypatch) -> None:
     alexnet, linear = published(weights, tmp_path)
     out = tmp_path / "lpips.safetensors"
     given = ["--alexnet", str(linear), "--linear", str(alexnet), "--out", str(out)]

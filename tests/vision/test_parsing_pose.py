@@ -39,9 +39,7 @@ def parser(parser_folder: Path) -> FaceParser:
     return FaceParser("measures.parsing", str(parser_folder), batch_size=2)
 
 
-def test_hair_agrees_with_the_librarys_own_processing(
-    parser: FaceParser, parser_folder: Path, pictures: list[np.ndarray]
-) -> None:
+def test_hair_agrees_with_the_librarys_own_processing(parser, parser_folder, pictures) -> None:
     processor = SegformerImageProcessorPil.from_pretrained(parser_folder)
     model = SegformerForSemanticSegmentation.from_pretrained(parser_folder).eval()
     shares = []
@@ -95,9 +93,7 @@ def cut(rgb: np.ndarray, box: tuple[float, float, float, float]) -> tuple[np.nda
     return cv2.warpAffine(rgb, matrix, (48, 64)), matrix
 
 
-def test_scores_are_the_heatmaps_peaks_in_the_box_as_the_model_is_fed(
-    vitpose: VitPose, pose_folder: Path, pictures: list[np.ndarray]
-) -> None:
+def test_scores_are_the_heatmaps_peaks_in_the_box_as_the_model_is_fed(vitpose, pose_folder, pictures) -> None:
     boxes = [(30.0, 15.0, 60.0, 65.0), (30.0, 40.0, 60.0, 50.0), (20.0, 10.0, 40.0, 50.0)]  # far from the border
     model, inside = VitPoseForPoseEstimation.from_pretrained(pose_folder).eval(), 0
     for rgb, box, found in zip(pictures[:3], boxes, vitpose.joints(pictures[:3], boxes), strict=True):
@@ -137,9 +133,7 @@ def test_a_persons_box_is_clipped_to_the_image_or_refused_by_name(vitpose: VitPo
         vitpose.joints([pictures[0]], [(300, 0, 320, 9)])
 
 
-def test_a_pose_models_joints_are_known_by_name(
-    tmp_path: Path, pose_folder: Path, vitpose: VitPose, pictures: list[np.ndarray]
-) -> None:
+def test_a_pose_models_joints_are_known_by_name(tmp_path, pose_folder, vitpose, pictures) -> None:
     shutil.copytree(pose_folder, tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     names = {"id2label": {str(n): name for n, name in enumerate(reversed(COCO))}, "label2id": None}

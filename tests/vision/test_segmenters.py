@@ -87,9 +87,7 @@ def test_boxes_keep_their_precision_in_bfloat16(folder: Path) -> None:
     assert one.shape == other.shape == (128, 128)
 
 
-def test_the_vision_encoder_runs_once_an_image(
-    folder: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vision_encoder_runs_once_an_image(folder, photo, monkeypatch) -> None:
     segmenter, counted = Sam2Segmenter(WHERE, str(folder)), []
     segmenter.model.vision_encoder.register_forward_hook(
         lambda _module, given, _kwargs, _found: counted.append(1), with_kwargs=True

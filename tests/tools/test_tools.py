@@ -1,7 +1,9 @@
-"""DVC's page: no address of a network in it, results first, and every template draws what the committed files say."""
+"""The page of plots, the headline, and the lock that is written in milliseconds with the bytes of DVC's own."""
 
+import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +11,12 @@ from pathlib import Path
 import pytest
 import vl_convert
 import yaml
+from dvc.utils.serialize import modify_yaml
 from dvc_render import VegaRenderer
 from dvc_render.html import HTML
 
 from editjudge.cli import publish
-from tools import plots_page
+from tools import headline, plots_page, quick_dvc
 
 ROOT = Path(__file__).parents[2]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -80,3 +83,34 @@ def test_dvc_shows_the_graphs_plots_without_network(tmp_path: Path) -> None:
     shown = (tmp_path / "out/index.html").read_text()
     assert "Covering radius by pairs kept" in shown
     assert "cdn.jsdelivr.net" not in shown
+
+
+def test_readmes_figures_are_those_of_the_committed_graph(monkeypatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    headline.main()
+    said = capsys.readouterr().out
+    assert said in re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert max(map(len, said.splitlines())) < 100
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    none = dict.fromkeys(("value", "low", "high"))
+    summary = {"accuracy": {"b": {"mute": none}}, "gain": {"held_out": none}, "position_bias": {"b": none}}
+    summary |= {"kendall_tau": {"mute": None}, "rating": {}}
+    found = list(headline.rows(summary, {"pairs": 0, "known_truth": [{"share_right": None}]}))
+    assert found[0] == ("training pairs", "0", "-")
+    assert [row[1:] for row in found[1:]] == [("-", "-")] * 5
+    assert headline.table(found).splitlines()[0].split() == ["value", "95", "%", "interval"]
+
+
+def test_a_changed_and_a_new_stage_are_written_as_dvc_writes_them(tmp_path: Path) -> None:
+    for folder, modify in (("ours", quick_dvc.modify), ("theirs", modify_yaml)):
+        (tmp_path / folder).mkdir()
+        file = shutil.copy(ROOT / "dvc.lock", tmp_path / folder)
+        with modify(str(file)) as content:
+            known = content["stages"]["train_judge"]
+            for name in ("train_judge", "new@one"):
+                stage = copy.deepcopy(known) | {"cmd": "python -m " + "a_module " * 20}
+                stage["params"] = {"params.yaml": {"a.b": 1e-08, "c": None, "d": [True, "true", "1.0", 2.5], "e": {}}}
+                content["stages"].update({name: stage})
+    assert (tmp_path / "ours/dvc.lock").read_bytes() == (tmp_path / "theirs/dvc.lock").read_bytes()

@@ -1,13 +1,19 @@
-"""The accelerator's benchmark runs from end to end on a CPU at a tiny size, and counts FLOPs as torch does."""
+"""The small forms of tools/trials.
+
+fuzz: a mutant of a file, reply or request ends in a value or a named error. simulations: intervals of every quick kind
+hold the truth as often as they say. accelerator: it runs from end to end on a CPU, and counts FLOPs as torch does."""
 
 import json
 import os
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 import training_pairs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -16,6 +22,79 @@ from editjudge.judges.prompt import messages
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES
+from tools.trials import fuzz, hostile, simulations
+
+COUNT = {"download": 30}
+# What once got through, or nearly: each is tried again.
+KEPT = {
+    "download": [
+        b"HTTP/1.1 503 B\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 -2359\r\n\r\n",
+        b"HTTP/1.1 302 F\r\nLocation: http://127.0.0.2:PORT/\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    ],
+    "path": [b"../secret.png", b"out.png", b"up/secret.png", b"loop.png", b"a\nb", b"\x00", b"a" * 5000, b"\xff", b""],
+    "chat": [
+        b'{"model": "judge", "' + b"x" * 30_000 + b'": 1}',
+        b'{"model": "' + b"x" * 200_000 + b'", "messages": [{"role": "user", "content": ""}]}',
+        b"[" * 100_000,
+        b'{"model": "\\ud800"}',
+        b'{"seed": 1e999}',
+    ],
+    "reward": [b"[" * 100_000, b'{"edits": ' + b"9" * 5000 + b"}", b'{"edits": []}', b'{"requests": [{}]}'],
+    "recipe": [b"[" * 30_000],
+}
+
+
+@pytest.mark.parametrize("name", fuzz.CLASSES)
+def test_mutants_are_read_or_refused_by_name(name: str) -> None:
+    count, kept = COUNT.get(name, 60), KEPT.get(name, [])
+    ended = fuzz.tried(name, count, kept)
+    assert set(ended) <= {"value", "named"}
+    assert ended.total() == count + len(kept)
+    assert ended["named"] or name in ("JSONL", "CSV", "path"), "whose rows are refused one by one"
+
+
+PARTS = st.one_of(
+    st.text(), st.sampled_from(["..", ".", "/", "\\", "up", "in", "image.png", "secret.png", "out.png", "~"])
+)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(PARTS, max_size=6), st.sampled_from(["", "/", "\x00", "\n"]))
+def test_no_name_leads_out_of_its_folder(tmp_path: Path, parts: list[str], between: str) -> None:
+    file = tmp_path / "name"
+    file.write_bytes(between.join(parts).encode(errors="surrogatepass"))
+    hostile.inside(file)
+    assert {path.name for path in tmp_path.iterdir()} == {"name", "images", "secret.png"}
+
+
+SLOW = ("Spearman", "threshold", "mean over tasks", "alpha, nominal", "alpha, ordinal")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in simulations.KINDS if kind not in SLOW])
+@pytest.mark.parametrize(("photos", "rows"), [(4, 15), (64, 1)])
+def test_intervals_hold_the_truth(kind: str, photos: int, rows: int) -> None:
+    """Of 200, 0.95 less and more three standard errors."""
+    assert 0.9 <= simulations.held(kind, photos, rows, 200) <= 1.0
+
+
+def test_ties_make_no_interval_too_wide() -> None:
+    """Of 1000; with a tie taken for half a win and half a loss it was 0.977."""
+    assert 0.92 <= simulations.held("win rate with ties", 64, 1, 1000) <= 0.97
+
+
+def test_a_threshold_of_64_answers_is_no_step() -> None:
+    """Drawn answers that a curve of shape 15 fits better than the true one, by more than the interval's bound."""
+    assert simulations.threshold(64, 1, np.random.default_rng([97, 64, 1])) == 1
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "difference of judges", "kappa"])
+def test_rows_of_a_photo_taken_for_photos_do_not(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated photos differ: the same intervals over single questions miss the truth."""
+    sums = simulations.clustered.sums
+    alone = lambda values, clusters: sums(values, range(len(values)))  # noqa: E731
+    monkeypatch.setattr(simulations.clustered, "sums", alone)
+    assert simulations.held(kind, 4, 120, 100) < 0.9
 
 
 @pytest.fixture
@@ -25,9 +104,7 @@ def accelerator() -> ModuleType:
     return accelerator
 
 
-def test_runs_at_a_tiny_size(
-    accelerator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
+def test_runs_at_a_tiny_size(accelerator, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(accelerator.random_base, "SHARD", 400_000)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     words = ["--shape", "tiny", "--micro", "16", "--short", "1", "--long", "2", "--questions", "2", "--workers", "0"]
