@@ -56,8 +56,8 @@ def cache():
         kept.put("k", {}, BIG)
 
 def refused():
-    with records.TableWriter(Path("data/f"), ["a"]) as out:
-        out.add({"a": BIG.hex()})
+    with records.csv_writer(Path("data/f"), ["a"]) as out:
+        out({"a": BIG.hex()})
 
 def details():
     records.write_json(Path("data/f"), BIG.hex())

@@ -115,7 +115,7 @@ class Files:
             return
         region = {"label": "cup", "box": [10, 10, 60, 60], "mask": None}
         fixed = {"task": task, "edit": None, "origin": "synthetic", "source": "synthetic", "regions": [region]}
-        with records.RowWriter(Path(f"data/pools/{task}.parquet"), "pools") as out:
+        with records.row_writer(Path(f"data/pools/{task}.parquet"), "pools") as out:
             for n in range(self.prompts):
                 image = self.image(SMALL)
                 self.sums[task, key(task, n), ""] = hashlib.sha256(image).hexdigest()
@@ -124,7 +124,7 @@ class Files:
 
     def candidates(self, task: str, model: str) -> None:
         size = LARGE if task == LARGE_TASK else SMALL
-        with records.RowWriter(Path(f"data/candidates/{model}/{task}.parquet"), "candidates") as out:
+        with records.row_writer(Path(f"data/candidates/{model}/{task}.parquet"), "candidates") as out:
             for n in range(self.with_images):
                 image = self.image(size)
                 self.sums[task, key(task, n), model] = hashlib.sha256(image).hexdigest()
@@ -161,11 +161,11 @@ class Files:
 
     def gallery(self) -> None:
         words = {"task": LARGE_TASK, "instruction": "Change the colour of the cup to green."}
-        with records.RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as out:
+        with records.row_writer(Path("data/gedit_bench.parquet"), "gedit_bench") as out:
             for n in range(self.arena):
                 out.add({"key": key("arena", n), "source_image": {"bytes": self.image(SHOWN), "path": None}, **words})
         for model in EDITORS:
-            with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
+            with records.row_writer(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
                 for n in range(self.arena):
                     out.add(candidate(key("arena", n), LARGE_TASK, model, self.image(SHOWN)))
 

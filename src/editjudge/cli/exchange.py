@@ -239,7 +239,7 @@ def read_grouped(*, file: File, out: Path, images: Path | None = None) -> None:
         found = pictures.at_path(images or file.parent, path) if path else ""
         return hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
 
-    with records.RowWriter(out, "annotations") as rows:
+    with records.row_writer(out, "annotations") as rows:
         for number, line in enumerate(jsonl(file), 1):
             if isinstance(line, RowError):
                 raise TableError(f"{file}: line {number}: {line}")
@@ -392,9 +392,9 @@ def import_models(
     check_free(out / METADATA, overwrite, source)
     failed = Counter[str]()
     found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
-    with records.TableWriter(out / "refused.csv", REFUSED) as refused:
+    with records.csv_writer(out / "refused.csv", REFUSED) as refuse:
         for model_name, name in names.items():
-            with records.RowWriter(out / f"{name}.parquet", "candidates") as written:
+            with records.row_writer(out / f"{name}.parquet", "candidates") as written:
                 for line in progress(lines, len(lines), f"images of {model_name}"):
                     path, task, is_name = line.image(model_name), line.values.get("task"), FILE_NAME.fullmatch(line.key)
                     image = pictures.NO_IMAGE if path is None else pictures.at_path(gallery, path)
@@ -403,7 +403,7 @@ def import_models(
                     row = pictures.candidate(line.key, task, name, image if is_name else NO_KEY)
                     if row["reason"] is not None:
                         failed[model_name] += 1
-                        refused.add({"model": model_name, "key": line.key, "reason": row["reason"]})
+                        refuse({"model": model_name, "key": line.key, "reason": row["reason"]})
                     if is_name:
                         written.add(row)
     write_bytes(out / METADATA, source.read_bytes())
@@ -448,9 +448,7 @@ def read_suite(
     else:
         check_free(out, overwrite)
         records.write(out, rows, "candidates")
-        with records.TableWriter(out.with_suffix(".csv"), ("kind", "name", "reason")) as written:
-            for row in report.rows:
-                written.add(row)
+        records.write_csv(out.with_suffix(".csv"), report.rows, ("kind", "name", "reason"))
     _tell(f"{model}: {line}" for line in report.lines())
 
 

@@ -160,11 +160,11 @@ def suite(
 def _cases(form: suites.Form, setting: suites.SuiteSetting, folder: Path, out: Path) -> tuple[list[records.Row], int]:
     """The cases, their images left in a file of the folder; refused.csv gets the rows that are none: how many."""
     refused, path = list[records.Row](), folder / "cases.parquet"
-    with records.RowWriter(path, "suites") as cases, records.TableWriter(out / "refused.csv", suites.REFUSED) as bad:
+    with records.row_writer(path, "suites") as cases, records.csv_writer(out / "refused.csv", suites.REFUSED) as refuse:
         for row in suites.cases(form, setting):
             if "reason" in row:
                 refused.append(row)
-                bad.add(row)
+                refuse(row)
             else:
                 cases.add(row)
     for row in refused[: pictures.SHOWN]:
@@ -181,7 +181,7 @@ def _galleries(
 ) -> dict[str, suites.Edits]:
     """Each model's edits, their images left in files of the folder; gallery.csv gets what is missing. GalleryError."""
     edits = dict[str, suites.Edits]()
-    with records.TableWriter(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
+    with records.csv_writer(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
         for gallery in galleries:
             model = gallery.stem if gallery.is_file() else gallery.absolute().name
             report, file = pictures.GalleryReport(), folder / f"{len(edits)}.parquet"
@@ -191,7 +191,7 @@ def _galleries(
             records.write(file, pictures.read_suite(gallery, cases, model, report), "candidates")
             edits[model] = {row["key"]: row for row in records.iterate(file, "candidates", "image")}
             for row in report.rows:
-                lacking.add({"model": model, **row})
+                lacking({"model": model, **row})
             for line in report.lines():
                 complain("suite", f"{model}: {line}")
     return edits

@@ -7,12 +7,12 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import jsonschema
 import pyarrow as pa
@@ -31,6 +31,7 @@ DECIMALS = 6
 DETAIL = 200  # characters of what was wrong with a refused row
 KEPT_GROUPS = 32  # of stored images, in memory: so many files can be read side by side, prompt by prompt
 Row = dict[str, Any]
+Write: TypeAlias = Callable[[Row], Any]
 T = TypeVar("T")
 ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 SHOWN = 80  # characters at each end of a long message
@@ -134,48 +135,43 @@ def _column(file: str, _written: int, group: int, column: str) -> Any:
 
 
 class RowWriter:
-    """Writes rows as they come, checked, to a temporary name until all are there; a row group is in memory.
+    """Checks rows as they come, and writes them a row group at a time, see `row_writer`."""
 
-    Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS. One ends at
-    GROUP_BYTES of images, so that a single image is read in a moment."""
-
-    def __init__(self, path: Path, contract: str) -> None:
-        self.path, self.contract, self.count = path, contract, 0
-        self._rows: list[Row] = []
-        self._bytes = 0
-
-    def __enter__(self) -> Self:
-        self._schema, self._open = arrow_schema(self.contract), self._opened()
-        self._file = self._open.__enter__()
-        return self
-
-    @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetWriter]:
-        kept = {"compression": "zstd", "store_schema": False}
-        with replacing(self.path) as own, pq.ParquetWriter(own, self._schema, **kept) as file:
-            yield file
-            if self._rows or not self.count:  # a file without rows has an empty row group
-                self._flush()
+    def __init__(self, path: Path, contract: str, file: pq.ParquetWriter) -> None:
+        self.path, self.contract, self.file = path, contract, file
+        self.count, self.waiting, self._bytes = 0, list[Row](), 0
 
     def add(self, row: Row) -> None:
         """Check one row and keep it for the next row group. Raises ContractError that names the row and the field."""
         check(self.contract, [row], str(self.path), self.count)
-        self._rows.append(row)
+        self.waiting.append(row)
         self._bytes += _size(row)
         self.count += 1
-        enough = len(self._rows) >= max(ROW_GROUP, min(self.count // GROUPS, GROUP_ROWS))
+        enough = len(self.waiting) >= max(ROW_GROUP, min(self.count // GROUPS, GROUP_ROWS))
         if enough or self._bytes >= GROUP_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that wait as a row group. Raises ContractError."""
         try:
-            self._file.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self.file.write_table(pa.Table.from_pylist(self.waiting, schema=self.file.schema))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ContractError(f"{self.path}: {error}") from error
-        self._rows, self._bytes = [], 0
+        self.waiting, self._bytes = [], 0
 
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
+
+@contextmanager
+def row_writer(path: Path, contract: str) -> Iterator[RowWriter]:
+    """A Parquet file that has a temporary name until all of its rows are written.
+
+    Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS. One ends at
+    GROUP_BYTES of images, so that a single image is read in a moment."""
+    options: Any = {"compression": "zstd", "store_schema": False}
+    with replacing(path) as own, pq.ParquetWriter(own, arrow_schema(contract), **options) as file:
+        rows = RowWriter(path, contract, file)
+        yield rows
+        if rows.waiting or not rows.count:  # a file without rows has an empty row group
+            rows.flush()
 
 
 def _size(value: Any) -> int:
@@ -189,7 +185,7 @@ def write(path: Path, rows: Iterable[Row], contract: str) -> None:
     """Check the rows against `stages/<contract>.schema.json` and write them, through a temporary name.
 
     Raises ContractError that names the row and the field; the file under `path` is then as it was."""
-    with RowWriter(path, contract) as out:
+    with row_writer(path, contract) as out:
         for row in rows:
             out.add(row)
 
@@ -231,8 +227,10 @@ def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
 
 def write_json(path: Path, value: Any) -> None:
     """Small results for `dvc metrics` and people: sorted keys, floats at six decimals, a final newline, no NaN."""
+    exact = json.dumps(value, sort_keys=True, allow_nan=False)
+    rounded = json.loads(exact, parse_float=lambda text: round(float(text), DECIMALS))
     with replacing(path) as own:
-        own.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        own.write_text(json.dumps(rounded, indent=2) + "\n")
 
 
 def write_details(path: Path, value: Any) -> None:
@@ -262,14 +260,6 @@ def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[An
     return found
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return round(value, DECIMALS) if isinstance(value, float) else value
-
-
 def prompt_of(row: Row) -> Row:
     """A row of gedit_bench as an editing model takes it: with `image`, and with `edit` (None where it has none)."""
     return row | {"image": row["source_image"]["bytes"], "edit": row.get("edit")}
@@ -281,7 +271,7 @@ class Refusals:
 
     write: takes a row of the stage's columns, `reason` and `detail` among them."""
 
-    write: Callable[[Row], None]
+    write: Write
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, error: RowError, place: Row) -> None:
@@ -308,23 +298,24 @@ class Refusals:
 @contextmanager
 def sifted(
     path: Path, contract: str, refused: Path, columns: Iterable[str], nothing: str
-) -> Iterator[tuple["RowWriter", "TableWriter"]]:
-    """Writes what is kept as rows of the contract, and what is refused as a CSV with these columns. Raises TableError,
-    which begins with `nothing`, where the block ends and nothing was kept."""
-    with RowWriter(path, contract) as kept, TableWriter(refused, columns) as bad:
-        yield kept, bad
+) -> Iterator[tuple[RowWriter, Write]]:
+    """Writers of the rows that are kept, of the contract, and of those that are refused, a CSV with these columns.
+
+    Raises TableError, which begins with `nothing`, if the block ends and no row was kept."""
+    with row_writer(path, contract) as kept, csv_writer(refused, columns) as refuse:
+        yield kept, refuse
         if not kept.count:
             raise TableError(f"{nothing}; {refused} says why")
 
 
-def sort_out(rows: Iterable[Row], kept: "RowWriter", refused: "TableWriter", field: str, unit: str) -> dict[str, Any]:
-    """Write rows to `kept`, and rows with a `reason` to `refused`. Returns what metrics say: how many were kept and
-    refused, and under `<field>s` how many of the unit were kept for each value of the field, sorted."""
+def sort_out(rows: Iterable[Row], kept: RowWriter, refuse: Write, field: str, unit: str) -> dict[str, Any]:
+    """Write each row: those with a `reason` are refused. Returns what metrics say: how many were kept and refused, and
+    under `<field>s` how many of the unit were kept for each value of the field, sorted."""
     kinds, bad = Counter[str](), 0
     for row in rows:
         if "reason" in row:
             bad += 1
-            refused.add(row)
+            refuse(row)
         else:
             kinds[row[field]] += 1
             kept.add(row)
@@ -332,35 +323,29 @@ def sort_out(rows: Iterable[Row], kept: "RowWriter", refused: "TableWriter", fie
     return {"records": kinds.total(), "refused": bad, f"{field}s": each}
 
 
-class TableWriter:
-    """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too.
+@contextmanager
+def csv_writer(path: Path, columns: Iterable[str]) -> Iterator[Write]:
+    """Writes the rows of a CSV file one by one, floats with six significant digits.
 
-    It has a temporary name until the block ends. After an error it is kept, since it says why rows were refused; not
-    after a full disk."""
-
-    def __init__(self, path: Path, columns: Iterable[str]) -> None:
-        self.path, self.columns = path, columns
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            own = stack.enter_context(replacing(self.path))
-            file = stack.enter_context(own.open("w", newline="", encoding="utf-8", errors="backslashreplace"))
-            self._table = csv.DictWriter(file, list(self.columns), lineterminator="\n")
-            self._table.writeheader()
-            self._open = stack.pop_all()
-        return self
-
-    def add(self, row: Row) -> None:
-        """Floats with six significant digits."""
-        self._table.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        full = (kind, error, trace) if is_full(error) else (None, None, None)  # then rows are missing without a word
-        self._open.__exit__(*full)
+    The file has a temporary name until the block ends. After an error it is kept, since it says why rows were refused;
+    not after a full disk, when rows are missing."""
+    failed: BaseException | None = None
+    with replacing(path) as own, own.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        table = csv.DictWriter(file, list(columns), lineterminator="\n")
+        table.writeheader()
+        try:
+            yield lambda row: table.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        except BaseException as error:
+            if is_full(error):
+                raise
+            failed = error
+    if failed is not None:
+        raise failed
 
 
-def write_csv(path: Path, rows: list[Row]) -> None:
-    """Plot data: the keys of the first row are the columns, in order."""
-    with TableWriter(path, rows[0]) as out:
+def write_csv(path: Path, rows: Iterable[Row], columns: Iterable[str] | None = None) -> None:
+    """The rows as a CSV file. columns: by default the keys of the first row."""
+    rows = list(rows)
+    with csv_writer(path, rows[0] if columns is None else columns) as write_row:
         for row in rows:
-            out.add(row)
+            write_row(row)

@@ -175,11 +175,11 @@ def write(out: Path, kept: Sequence[CandidateEdit], dropped: Sequence[CandidateE
     with replacing(out / "selection.parquet") as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
         for group in records.in_groups(map(_row, kept)):
             file.write_table(pa.Table.from_pylist(group, schema=FORM))
-    with records.TableWriter(out / "dropped.csv", ("key", "model", "task", "score", "reason", "said")) as table:
+    with records.csv_writer(out / "dropped.csv", ("key", "model", "task", "score", "reason", "said")) as drop:
         for each in sorted(dropped, key=lambda c: c.name):
             score, said = (each.score.overall, each.score.said) if each.score else (None, None)
             own = {name: getattr(each, name) for name in ("key", "model", "task", "reason")}
-            table.add(own | {"score": score, "said": said})
+            drop(own | {"score": score, "said": said})
     records.write_json(out / "report.json", report(kept, dropped))
 
 

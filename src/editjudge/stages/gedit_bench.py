@@ -58,9 +58,9 @@ def run() -> None:
     values = params.load()
     setting = section(values, "gedit_bench", ArenaSetting)
     out, bad_rows = Path("data/gedit_bench.parquet"), Path("data/refused/gedit_bench.csv")
-    with records.sifted(out, "gedit_bench", bad_rows, REFUSED, "no row can be used as a prompt") as (prompts, bad):
+    with records.sifted(out, "gedit_bench", bad_rows, REFUSED, "no row can be used as a prompt") as (prompts, refuse):
         shown = progress.bar(None, "prompts of the arena", "prompt", prompts_of(values, setting))
-        report = records.sort_out(shown, prompts, bad, "task", "prompts")
+        report = records.sort_out(shown, prompts, refuse, "task", "prompts")
         records.write_details(Path("metrics/gedit_bench.json"), report)
 
 

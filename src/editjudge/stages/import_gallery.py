@@ -35,7 +35,7 @@ def run(model: str) -> None:
         prompts, given = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench"), Given(path, model)
         named = [(row["key"], row["task"]) for row in prompts]
         rows = (pictures.candidate(key, task, model, given(key)) for key, task in named)
-    with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
+    with records.row_writer(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
         for row in progress.bar(None, f"images of {model}", "image", rows):
             out.add(row)
             counts.update([row["reason"]] if row["reason"] is not None else [])

@@ -24,10 +24,10 @@ def run() -> None:
     types, splits, dialogues = Counter[str](), Counter[str](), set[str]()
     out, bad_rows = Path("data/photos/edits.parquet"), Path("data/refused/instructions.csv")
     with (
-        records.sifted(out, "photo_edits", bad_rows, edits.REFUSED, "no instruction was written") as (kept, table),
+        records.sifted(out, "photo_edits", bad_rows, edits.REFUSED, "no instruction was written") as (kept, refuse),
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
-        refused = records.Refusals(table.add)
+        refused = records.Refusals(refuse)
         given = edits.given(setting, filters.near_bits, refused)
         photos = progress.bar(None, "photographs, for instructions", "photo", given)
         for row in edits.rows(photos, setting, asked.writer(setting), refused):

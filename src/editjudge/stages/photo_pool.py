@@ -18,10 +18,10 @@ def run() -> None:
     paths, load = pool.given(setting)
     out, bad_rows = Path("data/photos/pool.parquet"), Path("data/refused/photo_pool.csv")
     with (
-        records.sifted(out, "photo_pool", bad_rows, pool.REFUSED, "no photograph was kept") as (kept, table),
+        records.sifted(out, "photo_pool", bad_rows, pool.REFUSED, "no photograph was kept") as (kept, refuse),
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
-        refused = records.Refusals(table.add)
+        refused = records.Refusals(refuse)
         score, caption = asked.aesthetic(setting.aesthetic), asked.captioner(setting.captioner)
         shown = progress.bar(len(paths), "photographs", "photo", paths)
         for row in pool.rows(shown, load, setting.filters, score, caption, refused):

@@ -19,10 +19,10 @@ def run(task: str) -> None:
     values = params.load()
     plan = importing.plan(values, task)
     out, bad_rows = Path(f"data/raw_pairs/{task}.parquet"), Path(f"data/refused/{task}.csv")
-    with records.sifted(out, "raw_pairs", bad_rows, importing.REFUSED, f"{task}: no pair was kept") as (pairs, refused):
+    with records.sifted(out, "raw_pairs", bad_rows, importing.REFUSED, f"{task}: no pair was kept") as (pairs, refuse):
         how = plan.setting
         probe = partial(scenes.make_pairs, task, "train", how.per_task, how.image_side, how.seed)
-        report = importing.collect(plan, probe, pairs.add, refused.add, work())
+        report = importing.collect(plan, probe, pairs.add, refuse, work())
         records.write_details(Path(f"metrics/raw_pairs/{task}.json"), report)
     unfinished.check(values, "raw_pairs", f"raw_pairs@{task}", importing.gaps(report))
 

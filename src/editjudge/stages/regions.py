@@ -23,10 +23,10 @@ def run() -> None:
     setting = section(values, "regions", RegionsSetting)
     aesthetic = section(values, "photo_pool.aesthetic", Aesthetic)
     with (
-        records.TableWriter(Path("data/refused/regions.csv"), locating.REFUSED) as table,
+        records.csv_writer(Path("data/refused/regions.csv"), locating.REFUSED) as refuse,
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
-        refused, counts = records.Refusals(table.add), Counter[str]()
+        refused, counts = records.Refusals(refuse), Counter[str]()
         rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
         find = asked.finder(setting, asked.aesthetic(aesthetic), aesthetic)
         kept = photo_records.write(RECORDS, locating.found(rows, find, refused, counts))

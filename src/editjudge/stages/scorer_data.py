@@ -131,7 +131,7 @@ def report(found: Iterable[records.Row]) -> dict[str, Any]:
 def run(name: str) -> None:
     setting = read(f"scorer_data.{name}", LabelSource, params.leaf(params.load(), "scorer_data")[name])
     table, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
-    with records.RowWriter(pictures, "scorer_images") as images_out, records.RowWriter(table, "scorer_data") as out:
+    with records.row_writer(pictures, "scorer_images") as images_out, records.row_writer(table, "scorer_data") as out:
         to = ImageSink(pictures, images_out.add)
         for row in SOURCES[setting.source](setting, to):
             out.add(row)

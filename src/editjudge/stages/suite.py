@@ -16,9 +16,9 @@ def run(name: str) -> None:
     setting = read(f"suites.{name}", suites.SuiteSetting, params.leaf(params.load(), "suites").get(name))
     out, bad_rows = Path(f"data/suites/{name}.parquet"), Path(f"data/refused/suites/{name}.csv")
     nothing = f"suites.{name}: no row can be used as a case"
-    with records.sifted(out, "suites", bad_rows, suites.REFUSED, nothing) as (cases, bad):
+    with records.sifted(out, "suites", bad_rows, suites.REFUSED, nothing) as (cases, refuse):
         shown = progress.bar(None, f"cases of {name}", "case", suites.cases(name, setting))
-        report = records.sort_out(shown, cases, bad, "type", "cases")
+        report = records.sort_out(shown, cases, refuse, "type", "cases")
         records.write_details(Path(f"metrics/suite_cases/{name}.json"), report)
 
 

@@ -197,7 +197,7 @@ def run() -> None:
     values, tallies = params.load(), {}
     setting, recipes = params.leaf(values, "train_pairs"), load_recipes(params.leaf(values, "tasks"))
     every = choose_all(recipes, setting, slot_settings.unconfigured(section(values, "measures", SlotSetting)))
-    with records.RowWriter(Path("data/train_pairs.parquet"), "train_pairs") as out:
+    with records.row_writer(Path("data/train_pairs.parquet"), "train_pairs") as out:
         for task, chosen, counts in every:
             tallies[task] = tally(chosen, counts)
             pool = pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()

@@ -8,8 +8,9 @@ and so is an answer that could not be read: all stay in the denominator, and eve
 an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie."""
 
 import functools
+import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, TypeAlias, cast
 
@@ -19,7 +20,7 @@ from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
 from editjudge.statistics import clustered
 
 Winners: TypeAlias = Sequence[Winner | None]
-MISSING = 9  # the sign of an unread answer
+CIRCLES = ("circular", "inconsistent")
 ANSWERS: tuple[str, ...] = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
@@ -117,23 +118,22 @@ def tuple_accuracy(
     incomplete, and per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346,
     section 2.2. Raises ValueError for no rows, lengths that differ, and one tuple of two sizes."""
     tuples: dict[Any, list[tuple[Winner | None, Winner | None]]] = {}
-    size_of: dict[Any, int] = {}
-    cluster_of = dict(zip(groups, clusters, strict=True))
+    size_of, cluster_of = dict[Any, int](), dict(zip(groups, clusters, strict=True))
     for truth, winner, group, size in zip(truths, winners, groups, sizes, strict=True):
         if size_of.setdefault(group, size) != size:
             raise ValueError(f"tuple {group!r} has {size_of[group]} edits and {size}")
         tuples.setdefault(group, []).append((truth, winner))
 
-    def of(kept: Collection[Any]) -> dict[str, Any]:
-        right = [all(truth is not None and truth == winner for truth, winner in tuples[group]) for group in kept]
-        return share(right, [cluster_of[group] for group in kept]) | {
-            "unscored": sum(any(winner is None for _, winner in tuples[group]) for group in kept),
-            "incomplete": sum(len(tuples[group]) < size_of[group] * (size_of[group] - 1) // 2 for group in kept),
+    def of(*kept: int) -> dict[str, Any]:
+        chosen = {group: pairs for group, pairs in tuples.items() if size_of[group] in kept}
+        right = [all(truth is not None and truth == winner for truth, winner in pairs) for pairs in chosen.values()]
+        return share(right, [cluster_of[group] for group in chosen]) | {
+            "unscored": sum(any(winner is None for _, winner in pairs) for pairs in chosen.values()),
+            "incomplete": sum(len(pairs) < math.comb(size_of[group], 2) for group, pairs in chosen.items()),
         }
 
     each = sorted(set(size_of.values()))
-    per_size = [{"size": size} | of([group for group in tuples if size_of[group] == size]) for size in each]
-    return of(tuples) | {"per_size": per_size}
+    return of(*each) | {"per_size": [{"size": size} | of(size) for size in each]}
 
 
 def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) -> dict[str, Any]:
@@ -204,36 +204,26 @@ def transitivity(
     inconsistent_share; shares (0..1, of the scored) are None where nothing was scored.
     Source: M. G. Kendall and B. Babington Smith, On the method of paired comparisons, Biometrika 31 (1940) 324-345.
     Raises ValueError for lengths that differ, an edit compared with itself and two answers on one pair."""
-    answers: dict[Hashable, dict[tuple[str, str], int]] = {}
+    answers: dict[Hashable, dict[tuple[str, str], int | None]] = {}
     for row, (group, a, b, winner) in enumerate(zip(groups, firsts, seconds, winners, strict=True)):
         known = answers.setdefault(group, {})
         if a == b or (a, b) in known:
             raise ValueError(f"row {row}: {a!r} and {b!r} of {group!r} were compared already, or are the same")
-        known[a, b] = MISSING if winner is None else SIGNS[winner]
-        known[b, a] = MISSING if winner is None else -SIGNS[winner]
-    columns, with_triple = [np.zeros((3, 0), int)], 0
+        known[a, b] = None if winner is None else SIGNS[winner]
+        known[b, a] = None if winner is None else -SIGNS[winner]
+    found = Counter[str](groups=0, triples=0, scored=0, unscored=0, circular=0, inconsistent=0)
     for own in answers.values():
         edits = sorted({edit for pair in own for edit in pair})
-        table = np.array([[own.get((a, b), MISSING) for b in edits] for a in edits])
-        i, j, k = np.array(list(combinations(range(len(edits)), 3)), int).reshape(-1, 3).T
-        columns.append(np.stack([table[i, j], table[j, k], table[k, i]]))
-        with_triple += len(i) > 0
-    around = np.hstack(columns)  # (3, triples), in one direction round the triple
-    triples, around = around.shape[1], around[:, (around != MISSING).all(0)]
-    scored, circular = around.shape[1], int((np.abs(around.sum(0)) == 3).sum())
-    # Round a triple that some ranking fits, signs are those of numbers that sum to zero: all zero, or of both kinds.
-    fits = (around == 0).all(0) | ((around > 0).any(0) & (around < 0).any(0))
-    inconsistent = int((~fits).sum())
-    return {
-        "groups": with_triple,
-        "triples": triples,
-        "scored": scored,
-        "unscored": triples - scored,
-        "circular": circular,
-        "circular_share": circular / scored if scored else None,
-        "inconsistent": inconsistent,
-        "inconsistent_share": inconsistent / scored if scored else None,
-    }
+        found["groups"] += len(edits) > 2
+        for a, b, c in combinations(edits, 3):
+            around = [sign for pair in ((a, b), (b, c), (c, a)) if (sign := own.get(pair)) is not None]
+            scored = len(around) == 3
+            found.update(("triples", "scored" if scored else "unscored"))
+            found["circular"] += abs(sum(around)) == 3
+            # A ranking fits if the signs around the triple are all zero or of both kinds: their numbers add up to zero.
+            found["inconsistent"] += scored and any(around) and not min(around) < 0 < max(around)
+    shares = {f"{name}_share": found[name] / found["scored"] if found["scored"] else None for name in CIRCLES}
+    return {**found, **shares}
 
 
 def cohen_kappa(first: Sequence[Any], second: Sequence[Any], clusters: Sequence[Any]) -> dict[str, Any]:
@@ -252,15 +242,17 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any], clusters: Sequence[
     for place, row in enumerate(kept):
         cells[place, words.index(first[row]), words.index(second[row])] = 1
     observed, expected, _ = (float(value) for value in _kappa(cells.sum(0)))
-
-    def kappa(sums: np.ndarray) -> np.ndarray:
-        return _kappa(sums.reshape(*sums.shape[:-1], *cells.shape[1:]))[2]
-
-    by_cluster = clustered.sums(cells.reshape(len(kept), len(words) ** 2), [clusters[row] for row in kept])
-    found = clustered.estimate(kappa, by_cluster).within(-1, 1)
+    found = _of_tables(lambda table: _kappa(table)[2], cells, [clusters[row] for row in kept])
     shares = {"observed": observed, "expected": expected, "kappa": found.value}
     counts = {"n": len(first), "scored": len(kept), "unscored": len(first) - len(kept)}
     return counts | {name: _or_none(value) for name, value in shares.items()} | found.ends()
+
+
+def _of_tables(statistic: clustered.Statistic, tables: np.ndarray, clusters: Sequence[Any]) -> clustered.Estimate:
+    """A statistic in -1..1 of tables (..., k, k), over the sum of one table a question, (n, k, k)."""
+    n, k, _ = tables.shape
+    by_cluster = clustered.sums(tables.reshape(n, k * k), clusters)
+    return clustered.estimate(lambda sums: statistic(sums.reshape(*sums.shape[:-1], k, k)), by_cluster).within(-1, 1)
 
 
 def _kappa(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -294,23 +286,20 @@ def krippendorff_alpha(
     pairs = (paired[:, :, None] * paired[:, None] - paired[:, :, None] * np.eye(len(values))) / (
         paired.sum(axis=1)[:, None, None] - 1
     )
-    by_cluster = clustered.sums(pairs.reshape(len(kept), len(values) ** 2), [clusters[row] for row in kept])
-    levels = {"alpha": ("", False), "ordinal": ("ordinal_", True)}
-    found: dict[str, Any] = {}
-    for name, (prefix, ordinal) in levels.items():
-        alpha = functools.partial(_alpha, size=len(values), ordinal=ordinal)
-        each = clustered.estimate(alpha, by_cluster).within(-1, 1)
+    groups = [clusters[row] for row in kept]
+    found = {"judges": len(ratings), "n": len(units), "scored": len(paired), "unscored": len(units) - len(paired)}
+    found["answers"] = int(paired.sum())
+    for name, prefix, ordinal in (("alpha", "", False), ("ordinal", "ordinal_", True)):
+        each = _of_tables(functools.partial(_alpha, ordinal=ordinal), pairs, groups)
         found |= {name: _or_none(each.value), **each.ends(prefix)}
-    counts = {"judges": len(ratings), "n": len(units), "scored": len(paired), "unscored": len(units) - len(paired)}
-    return counts | {"answers": int(paired.sum())} | found
+    return found
 
 
-def _alpha(sums: np.ndarray, size: int, ordinal: bool) -> np.ndarray:
-    """Alpha of coincidences (..., size * size) to (...); NaN where it is not defined."""
-    seen = sums.reshape(*sums.shape[:-1], size, size)
+def _alpha(seen: np.ndarray, ordinal: bool) -> np.ndarray:
+    """Alpha of coincidences (..., k, k) to (...); NaN where it is not defined."""
     margin = seen.sum(axis=-1)
     n = margin.sum(axis=-1)
-    far = (1 - np.eye(size)) * np.ones_like(seen)
+    far = (1 - np.eye(seen.shape[-1])) * np.ones_like(seen)
     if ordinal:  # the answers that lie between, the ends counted half
         middle = margin.cumsum(axis=-1) - margin / 2
         far = (middle[..., :, None] - middle[..., None, :]) ** 2

@@ -19,7 +19,7 @@ from editjudge.benchmarks.suites.forms import SUITES, Edits, SuiteSetting, rate
 from editjudge.benchmarks.suites.suite import Scores, Suite, SuiteBoard
 from editjudge.core import params
 from editjudge.core.files import write_bytes
-from editjudge.core.records import Row, TableWriter, grouped
+from editjudge.core.records import Row, grouped, write_csv
 from editjudge.models.endpoint.spending import Account, cost_rows
 from editjudge.statistics import boards, clustered
 
@@ -173,9 +173,7 @@ def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str
 
 def plot(file: Path, rows: Sequence[Row]) -> None:
     """plots/suites/<suite>.csv: score and interval of each model and each published figure."""
-    with TableWriter(file, PLOTTED) as out:
-        for row in rows:
-            out.add({ours: row.get(theirs) for ours, theirs in PLOTTED.items()})
+    write_csv(file, ({ours: row.get(theirs) for ours, theirs in PLOTTED.items()} for row in rows), PLOTTED)
 
 
 def write(folder: Path, rows: Sequence[Row]) -> None:
