@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import params
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import (
     FORBID,
@@ -165,11 +166,13 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for 
         ("a:\n b: " + "[" * 100_000 + "]" * 100_000, "2: lists or mappings stand in each other too deeply"),
         ("a: " + "{b: " * 400 + "1" + "}" * 400, "1: lists or mappings stand in each other too deeply"),
         (BOMB, "18: lists or mappings are too many with their aliases"),
+        ("a: &a\n- x\n- *a", "3: lists or mappings stand in each other too deeply"),
+        ("a: 1\nb: 2\na: 3", "3: the key 'a' stands twice, first in line 1"),
     ],
-    ids=["the C loader's stack", "Python's stack", "aliases of aliases"],
+    ids=["the C loader's stack", "Python's stack", "aliases of aliases", "an endless list", "a key twice"],
 )
 def test_what_would_end_the_process_is_one_line(text: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(text)
-    with pytest.raises(ParamsError) as error:
+    with pytest.raises(FileError) as error:
         params.load(tmp_path / "params.yaml")
     assert str(error.value) == f"{tmp_path / 'params.yaml'}:{line}"

@@ -30,21 +30,10 @@ class ParamsError(UserError, ValueError):
 
 
 def load(path: Path = Path("params.yaml")) -> dict[str, Any]:
-    """All parameters as plain dicts, lists and scalars.
-
-    Raises ParamsError: the file is missing or no mapping, or has more than DEEPEST lists in each other or MOST values.
-    """
+    """All parameters as plain dicts, lists and scalars. ParamsError: no such file; FileError as `read_lined`."""
     if not path.is_file():
         raise ParamsError(f"{path} not found: run from the root of the repository")
-    data, loader = path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        _check_form(path, yaml.parse(data, Loader=loader))
-        values = yaml.load(data, Loader=loader)
-    except yaml.YAMLError as error:
-        raise ParamsError(f"{path}: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise ParamsError(f"{path}: a mapping is expected at the top")
-    return values
+    return read_lined(path).value
 
 
 def load_own(given: Path | None = None) -> dict[str, Any]:
@@ -55,25 +44,25 @@ def load_own(given: Path | None = None) -> dict[str, Any]:
     return load(given or (own if own.is_file() else PARAMS))
 
 
-def _check_form(path: Path, events: Iterable[Any], error: type[UserError] = ParamsError, aliases: bool = True) -> None:
-    """Before anything is built: the C loader ends the process where lists stand in each other too deeply, the other
-    one takes the square of their depth, and aliases of aliases are more than any memory holds."""
+def _check_form(path: Path, events: Iterable[Any]) -> None:
+    """Raises FileError for what must not be built: the C loader ends the process where lists are nested too deeply, and
+    aliases of aliases take more than any memory holds."""
     total, sizes = 0, dict[str | None, int]()
     around: list[tuple[str | None, int]] = []  # the lists and mappings that an event is in
     for event in events:
-        total += sizes.get(event.anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+        is_alias, wrong = isinstance(event, yaml.AliasEvent), None
+        total += sizes.get(event.anchor, 1) if is_alias else 1
         if isinstance(event, yaml.CollectionStartEvent):
             around.append((event.anchor, total))
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = around.pop()
             sizes |= {anchor: total - before} if anchor else {}
-        wrong = "lists or mappings are too many with their aliases" if total > MOST else None
-        if len(around) > DEEPEST:
+        if total > MOST:
+            wrong = "lists or mappings are too many with their aliases"
+        elif len(around) > DEEPEST or (is_alias and event.anchor in dict(around)):
             wrong = "lists or mappings stand in each other too deeply"
-        elif isinstance(event, yaml.AliasEvent) and not aliases:
-            wrong = "an alias is not allowed here"
         if wrong:
-            raise error(f"{path}:{event.start_mark.line + 1}: {wrong}")
+            raise FileError(f"{path}:{event.start_mark.line + 1}: {wrong}")
 
 
 @dataclass(frozen=True)
@@ -92,33 +81,39 @@ class Lined:
         return FileError(f"{self.path}:{self.lines[at]}: {message}")
 
 
-def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
-    """The mapping in a YAML file that fits the schema.
+def read_lined(path: Path, schema: Mapping[str, Any] | None = None) -> Lined:
+    """The mapping in a YAML file, which must fit the JSON Schema if one is given.
 
-    Raises FileError: no such file, no YAML, a key that stands twice, an alias or a merge, a number that is not finite,
-    or what the schema does not allow; an unknown key is named with the known ones."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
+    Raises FileError: no such file, no YAML, a key that stands twice or is no text, more than DEEPEST lists in each
+    other
+    or MOST values, a number that is not finite, and what the schema does not allow; an unknown key is named with the
+    known ones."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
-    data, lines = path.read_bytes(), Lines()
+    data, lines, parser = path.read_bytes(), Lines(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        _check_form(path, yaml.parse(data, Loader=yaml.SafeLoader), FileError, aliases=False)
-        loader = yaml.SafeLoader(data)
+        _check_form(path, yaml.parse(data, Loader=parser))
+        loader = parser(data)
         node = loader.get_single_node()
         value = None if node is None else _value(loader, node, (), lines)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise FileError(f"{path}:{mark.line + 1 if mark else 1}: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise FileError(f"{path}:1: {' '.join(str(error).split())}") from None
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        why = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise FileError(f"{path}:{mark.line + 1 if mark else 1}: {why}") from None
     if not isinstance(value, dict):
         raise FileError(f"{path}:1: a mapping is expected")
     lined = Lined(path, value, lines)
-    errors = list(Draft202012Validator(schema).iter_errors(value))
-    if not errors:
-        return lined
+    if schema is not None:
+        _check_schema(lined, schema)
+    return lined
+
+
+def _check_schema(lined: Lined, schema: Mapping[str, Any]) -> None:
+    from jsonschema import Draft202012Validator  # here: most files have no schema
+    from jsonschema.exceptions import best_match
+
+    if not (errors := list(Draft202012Validator(schema).iter_errors(lined.value))):
+        return
     unknown = [error for error in errors if error.validator == "additionalProperties"]  # often a key that is missing
     worst: Any = best_match(unknown or errors)
     place = tuple(worst.absolute_path)
@@ -137,7 +132,7 @@ def _wrong(node: Any, message: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, place: tuple[str | int, ...], lines: Lines) -> Any:
+def _value(loader: Any, node: yaml.Node, place: tuple[str | int, ...], lines: Lines) -> Any:
     """The plain value of a node; `lines` gets the lines of all that is in it. Raises MarkedYAMLError."""
     lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):

@@ -107,7 +107,7 @@ def read_file(name: str, type_: str = "") -> dict[str, Any]:
     """What a prompt's file says, with the texts of the files that its `words` names; `{type}` stands for the edit's.
 
     FileError, with where to get it: a file of words is missing, or not the one that is meant."""
-    said = read_lined(PACKAGE / name, {}).value
+    said = read_lined(PACKAGE / name).value
     words = read(f"{name}.words", Mapping[Text, Words], said.pop("words", {}))
     marks = read(f"{name}.replace", Mapping[Text, Text], said.pop("replace", {}))
     for each in words.values():

@@ -22,19 +22,20 @@ from editjudge.core.params import ParamsError, known, leaf
 T = TypeVar("T")
 FORBID = ConfigDict(extra="forbid")
 DOTLESS = re.compile(r"[+-]?\d+e[+-]?\d+")  # how DVC writes 2.0e-6 that -S gives; YAML 1.1 takes it for a text
-WORDS = {
+MUST = {  # be, by the type of pydantic's error; its limits are filled in
     "string_type": "a text",
     "string_too_short": "a text",
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "sequence_str": "a list",
-    "is_instance_of": "a list",
+    "literal_error": "{expected}",
+    **dict.fromkeys(("list_type", "tuple_type", "sequence_str", "is_instance_of"), "a list"),
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+    "greater_than": "above {gt:g}",
+    "multiple_of": "a multiple of {multiple_of:g}",
 }
 MAPPINGS = ("dataclass_type", "dict_type", "mapping_type", "model_attributes_type")  # of errors: a mapping was expected
-BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "multiple_of": "a multiple of"}
 
 
 def _number(value: Any) -> Any:
@@ -162,12 +163,8 @@ def _line(where: str, kind: Any, error: Any) -> str:
     must = re.sub(r"^\w+ should", "must", str(error["msg"]))
     if error["type"] in MAPPINGS:
         must = "must have fields of its own"
-    elif error["type"] in WORDS:
-        must = f"must be {WORDS[error['type']]}"
-    elif error["type"] == "literal_error":
-        must = f"must be {limits['expected']}".replace("'", "")
-    elif bound := next((f"{words} {limits[name]:g}" for name, words in BOUNDS.items() if name in limits), None):
-        must = f"must be {bound}"
+    elif error["type"] in MUST:
+        must = f"must be {MUST[error['type']].format(**limits)}".replace("'", "")
     return f"{key} {must}, not {error['input']!r:.200}"
 
 

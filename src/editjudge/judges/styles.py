@@ -82,7 +82,7 @@ class Style(prompts.Prompt):
 
 def told(dimension: str, folder: str = "judges/prompts/dimensions") -> dict[str, str]:
     """What judges are told of a dimension, or a task, by field of the prompt. FileError for an unknown one."""
-    return dict(read_lined(prompts.PACKAGE / folder / f"{dimension}.yaml", {}).value)
+    return dict(read_lined(prompts.PACKAGE / folder / f"{dimension}.yaml").value)
 
 
 def style(name: str, dimension: Dimension = CONSISTENCY, task: str = "") -> Style:

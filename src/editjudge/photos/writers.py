@@ -23,8 +23,8 @@ Ask = Callable[[Sequence[Inquiry], dict[str, Any]], list[Finding]]
 """Inquiries of one form, and the JSON Schema of their replies, to what came of them."""
 
 CAPTION, SINGLE, DIALOGUE = (f"photos/prompts/{name}.yaml" for name in ("caption", "instruction", "dialogue"))
-TYPES: dict[str, str] = read_lined(PACKAGE / "photos/prompts/types.yaml", {}).value["types"]
-REPLIES = read_lined(PACKAGE / "photos/prompts/replies.yaml", {}).value  # their JSON Schemas
+TYPES: dict[str, str] = read_lined(PACKAGE / "photos/prompts/types.yaml").value["types"]
+REPLIES = read_lined(PACKAGE / "photos/prompts/replies.yaml").value  # their JSON Schemas
 SAID, EDIT = REPLIES["caption"], REPLIES["edit"]
 FORM = {"required": ["turns"], "additionalProperties": False}  # of a dialogue's reply
 LISTS = {n: {"type": "array", "items": EDIT, "minItems": n, "maxItems": n} for n in (2, 3)}

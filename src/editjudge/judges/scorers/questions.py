@@ -35,7 +35,7 @@ class ScorerPrompt:
     def load(cls, name: str) -> "ScorerPrompt":
         """The prompt in judges/prompts/scorers/<name>.yaml. FileError, ParamsError: there is none, or it is none."""
         file = f"judges/prompts/scorers/{name}.yaml"
-        prompt = read(file, cls, read_lined(prompts.PACKAGE / file, {}).value)
+        prompt = read(file, cls, read_lined(prompts.PACKAGE / file).value)
         prompt.check(file)
         return prompt
 

@@ -21,7 +21,7 @@ EDITS = (
 )  # fmt: skip
 SHARE = (0.05, 0.30)  # of a crop's area that the region's box takes, where the photo allows
 ASPECTS = (0.75, 1.0, 1.34)
-WORDS: dict[str, list[str]] = read_lined(PACKAGE / "sources/builtin/instructions.yaml", {}).value["tasks"]
+WORDS: dict[str, list[str]] = read_lined(PACKAGE / "sources/builtin/instructions.yaml").value["tasks"]
 # Of some tasks: the operation, its setting, and the options of which one is drawn and named in the instruction.
 DRAWN: dict[str, tuple[str, str, Sequence[str]]] = {
     "material_alter": ("change_material", "material", operations.MATERIALS),
