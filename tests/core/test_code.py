@@ -7,7 +7,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from editjudge.core import code, files
+from editjudge.core import code, files, params
 from editjudge.editors import making, protocol
 from editjudge.editors.procedural import ProceduralEditor
 from editjudge.judges import asking
@@ -99,35 +99,38 @@ def test_upstream_has_lazy_imports_packages_and_what_is_started(source: Path) ->
 
 def test_what_was_read_is_not_read_again_unless_it_changes(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(files.WORK, str(source / "work"))
-    known, read = code.describe("editjudge.a", source), code._read
+    known, read = code.describe("editjudge.a"), code._read
     code.keep_read()
     forget()
     again: list[str] = []
     monkeypatch.setattr(code, "_read", lambda file: again.append(file.stem) or read(file))
-    assert (code.describe("editjudge.a", source), again) == (known, [])
+    assert (code.describe("editjudge.a"), again) == (known, [])
     change(source, "c", "X = 1", "X = 2")
-    assert code.describe("editjudge.a", source) != known
+    assert code.describe("editjudge.a") != known
     assert again == ["c"]
     files.work(code.READ).write_text("{")
     forget()
-    assert len(code.describe("editjudge.a", source)["modules"]) == 4
+    assert len(code.describe("editjudge.a")["modules"]) == 4
 
 
-def test_files_beside_the_modules_and_contracts_that_are_named_count(source: Path) -> None:
+def test_files_beside_the_modules_and_contracts_that_are_named_count(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contracts = source / "contracts"
     contracts.mkdir()
+    monkeypatch.setattr(params, "CONTRACTS", contracts)
     schema = contracts / "pools.schema.json"
     schema.write_text('{"title": "t", "properties": {"description": {"description": "words", "type": "string"}}}')
     change(source, "d", "Y = 2", "Y = 'pools'")
-    described = code.describe("editjudge.d", contracts)
-    assert list(described["files"]) == ["contracts/pools.schema.json"]
+    described = code.describe("editjudge.d")
+    assert list(described["files"]) == ["stages/pools.schema.json"]
     schema.write_text('{"properties": {"description": {"description": "other", "type": "string"}}}')
     forget()
-    assert code.describe("editjudge.d", contracts) == described
+    assert code.describe("editjudge.d") == described
     schema.write_text('{"properties": {"description": {"type": "integer"}}}')
     forget()
-    assert code.describe("editjudge.d", contracts) != described
-    files = code.describe("editjudge.a", contracts)["files"]
+    assert code.describe("editjudge.d") != described
+    files = code.describe("editjudge.a")["files"]
     assert [Path(name).name for name in files] == ["table.json"]
 
 
@@ -141,7 +144,7 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
 
     def versions() -> list:
         forget()
-        described = [code.describe(f"editjudge.{name}", source)["files"] for name in ("a", "d")]
+        described = [code.describe(f"editjudge.{name}")["files"] for name in ("a", "d")]
         return [*described, code.version(["editjudge.c"]), code.version(["editjudge.d"])]
 
     a, d, *of_code = versions()
@@ -170,7 +173,7 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
     ],
 )
 def test_stages_depend_on_the_prompts_that_they_use(stage: str, some: list[str]) -> None:
-    files = code.describe(f"editjudge.stages.{stage}", Path("stages").absolute())["files"]
+    files = code.describe(f"editjudge.stages.{stage}")["files"]
     paths = (name.removesuffix(".yaml") for name in files if re.search("/prompts/|/(parsers|grounders)/", name))
     found = {"/".join(path.split("/")[-2:]) for path in paths}
     assert set(some) <= found

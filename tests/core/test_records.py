@@ -104,10 +104,10 @@ def test_on_reading_broken_rows_missing_files_columns_and_other_formats_are_name
     with pytest.raises(records.ContractError, match="not found: run `dvc repro`"):
         records.read(tmp_path / "none.parquet", "raw_pairs")
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
-    with pytest.raises(records.ContractError, match="no column edit, image"):
+    with pytest.raises(TableError, match="no column edit, image"):
         records.read(tmp_path / "short.parquet", "raw_pairs")
     (tmp_path / "html.parquet").write_text("<html>")
-    with pytest.raises(records.ContractError, match="not readable as Parquet"):
+    with pytest.raises(TableError, match="not readable as Parquet"):
         records.read(tmp_path / "html.parquet", "raw_pairs")
 
 

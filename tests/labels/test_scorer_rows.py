@@ -179,8 +179,8 @@ def test_a_preference_is_one_sample_and_a_tie_that_disagrees_two_opposite_ones()
         (tie((4, 2), (3, 2)), "tie with equal dimension scores"),
         (tie((4, 3), (3, 2)), "tie whose dimensions agree"),
         (tie((4, None), (3, 2)), "tie without the scores of both dimensions"),
-        (record(prompt=" "), "no prompt"),
-        (record(path2=None), "no path2"),
+        (record(prompt=" "), "empty field"),
+        (record(path2=None), "missing field"),
         (record(path2="p/a.png"), "an edit against itself"),
         (record(model1_dim1_score="high"), "a score that is no number"),
     ],
@@ -218,10 +218,8 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path) -> None:
     (tmp_path / "p/broken.png").write_bytes(b"none")
     lines = [record(), tie((4, 2), (3, 3)) | {"path2": "p/c.png"}, tie((4, 2), (4, 2))]
     lines += [record(path2=f"p/{name}.png") for name in ("gone", "broken")]
-    lines += [
-        record(path2="p/c.png", prompt="Another one."),
-        record(prompt="Another one.", path1="p/c.png", path2="p/a.png"),
-    ]
+    lines.append(record(path2="p/c.png", prompt="Another one."))
+    lines.append(record(prompt="Another one.", path1="p/c.png", path2="p/a.png"))
     (tmp_path / "train.json").write_text(json.dumps(lines))
     setting = read("scorer_data.x", EditRewardSource, {"source": "editreward", "path": str(tmp_path / "train.json")})
     images = sink()
@@ -257,8 +255,8 @@ def table(file: Path, rows: list[dict[str, Any]]) -> str:
     return str(file)
 
 
-def scores(row: dict[str, Any]) -> dict[str, float]:
-    return {each["dimension"]: each["score"] for each in row["scores_a"]}
+def scores(row: dict[str, Any], side: str = "a") -> dict[str, float]:
+    return {each["dimension"]: each["score"] for each in row[f"scores_{side}"]}
 
 
 def test_a_table_and_peoples(rated: Path):
@@ -352,10 +350,9 @@ def test_winners_and_dimensions_of_each_pair() -> None:
         ("idle", "worse"): (None, idle),
     }
     [pair] = [row for row in found if (row["model_a"], row["model_b"]) == ("clean", "idle")]
-    assert {each["dimension"]: each["score"] for each in pair["scores_b"]} == {"instruction_following": 0.0}
-    clean = {each["dimension"]: each["score"] for each in pair["scores_a"]}
-    assert clean["instruction_following"] == 1.0
-    assert clean["visual_consistency"] > 1
+    assert scores(pair, "b") == {"instruction_following": 0.0}
+    assert scores(pair)["instruction_following"] == 1.0
+    assert scores(pair)["visual_consistency"] > 1
     assert pair["edit_a"] == "data/candidates/clean/color_alter.parquet/p"
     assert pair["origin"] == "coffee"
     assert dropped == {"candidates_failed": 1, "candidates_unscored": 1, "both_unedited": 1}

@@ -45,6 +45,14 @@ def one_area(values, rule=UP, **secondary):
     ]
 
 
+def two_areas(edit, unedit, **values):
+    """Candidates by name from their values of two measures, (area, measure) each."""
+    return [MeasuredEdit(name, {edit: one, unedit: other}) for name, (one, other) in values.items()]
+
+
+EDIT, UNEDIT = ("edit", "ssim"), ("unedit", "ssim")
+
+
 def tiers_of(outcome):
     return {(pair.winner, pair.loser): pair.tiers for pair in outcome.pairs}
 
@@ -101,8 +109,7 @@ def test_an_area_that_does_not_vary_decides_nothing():
 
 
 def test_global_z_is_the_mean_over_areas():
-    values = [("a", 1.0, 5.0), ("b", 2.0, 3.0), ("c", 3.0, 1.0)]
-    candidates = [MeasuredEdit(name, {("edit", "ssim"): up, ("unedit", "lpips"): down}) for name, up, down in values]
+    candidates = two_areas(EDIT, ("unedit", "lpips"), a=(1.0, 5.0), b=(2.0, 3.0), c=(3.0, 1.0))
     outcome = build_pairs(candidates, [UP, DOWN], mode="head_tail")
     assert outcome.pairs[0].margin == pytest.approx((2.449490 + 2.449490) / 2, abs=1e-6)
 
@@ -118,8 +125,7 @@ def test_elite_over_normal_needs_the_margin():
 
 def test_the_winner_is_worse_on_no_area():
     """b is elite over all by its tier, yet a failure may be better in one area: then there is no pair."""
-    values = {"a": (0.0, 1.0), "b": (10.0, 0.9), "c": (10.0, 5.0), "d": (0.0, 5.0)}
-    candidates = [MeasuredEdit(m, {("edit", "ssim"): e, ("unedit", "ssim"): u}) for m, (e, u) in values.items()]
+    candidates = two_areas(EDIT, UNEDIT, a=(0.0, 1.0), b=(10.0, 0.9), c=(10.0, 5.0), d=(0.0, 5.0))
     rules = [UP, AreaRule("unedit", "ssim", 1, elite=0.6, failure=-2.0)]
     outcome = build_pairs(candidates, rules, mode="three_tiers")
     assert ("b", "a") not in tiers_of(outcome)
@@ -130,8 +136,7 @@ def test_the_winner_is_worse_on_no_area():
 
 def test_pareto_tolerates_a_millionth():
     for worse, stands in [(0.9e-6, True), (1.2e-6, False)]:
-        values = {"a": (0.0, 1.0), "b": (10.0, 1.0 - worse), "c": (0.0, 0.0), "d": (0.0, 0.0)}
-        candidates = [MeasuredEdit(m, {("edit", "ssim"): e, ("unedit", "ssim"): u}) for m, (e, u) in values.items()]
+        candidates = two_areas(EDIT, UNEDIT, a=(0.0, 1.0), b=(10.0, 1.0 - worse), c=(0.0, 0.0), d=(0.0, 0.0))
         rules = [AreaRule("edit", "ssim", 1, 0.6, -0.5), AreaRule("unedit", "ssim", 1, 0.6, -2.0)]
         outcome = build_pairs(candidates, rules, mode="three_tiers")
         assert (("b", "a") in tiers_of(outcome)) is stands
@@ -391,10 +396,7 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
         ({"t": {"sky": AREA}}, r"thresholds\.t\.sky is 'sky'; known: edit_area"),
         ({"t": {"edit_area": {"primary": "ssim", "elite": 0.6}}}, r"edit_area\.failure is missing"),
         ({"t": {"edit_area": AREA | {"failure": 0.7}}}, r"edit_area\.failure is 0\.7, above elite, 0\.6"),
-        (
-            {"t": {"edit_area": AREA | {"primary": "lpipz"}}},
-            r"edit_area\.primary is 'lpipz'; did you mean lpips\?",
-        ),
+        ({"t": {"edit_area": AREA | {"primary": "lpipz"}}}, r"edit_area\.primary is 'lpipz'; did you mean lpips\?"),
         ({"t": {"edit_area": AREA | {"primary": "emd"}}}, r"does not take in edit_area: ssim, lpips"),
         ({"t": {"edit_area": AREA | {"secondary": ["emd"]}}}, r"edit_area\.secondary is emd, which pipelines/"),
     ],

@@ -90,15 +90,11 @@ def test_a_page_holds_whole_prompts_up_to_its_number_and_of_every_kind(prompts: 
 
 def test_the_same_input_gives_the_same_bytes(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(state)
-    first, second = (
-        report.report(report_data.values(), Files(), tmp_path / name / "images") for name in ("first", "second")
-    )
+    folders = [tmp_path / "first/images", tmp_path / "second/images"]
+    first, second = (report.report(report_data.values(), Files(), folder) for folder in folders)
     assert first == second
     assert len(first.encode()) < 5_000_000
-    files = [
-        sorted((path.name, path.read_bytes()) for path in (tmp_path / n / "images").iterdir())
-        for n in ("first", "second")
-    ]
+    files = [sorted((path.name, path.read_bytes()) for path in folder.iterdir()) for folder in folders]
     assert files[0] == files[1]
     assert ReportSetting(**report_data.values()["report"]).pairs >= 5_000
 

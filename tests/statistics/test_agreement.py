@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from editjudge.core.winner import OTHER_SIDE
 from editjudge.statistics import agreement, clustered
 from editjudge.statistics.agreement import accuracy_report, position_bias
 
@@ -42,7 +43,7 @@ def test_exchanging_the_images_or_the_rows_changes_no_accuracy(rows):
     truths, winners, tasks = zip(*rows, strict=True)
     clusters = list(range(len(rows)))
     report = accuracy_report(truths, winners, tasks, clusters)
-    other = [[agreement.exchanged(winner) for winner in column] for column in (truths, winners)]
+    other = [[OTHER_SIDE.get(winner) for winner in column] for column in (truths, winners)]
     assert accuracy_report(*other, tasks, clusters) == report
     reverse = accuracy_report(truths[::-1], winners[::-1], tasks[::-1], clusters[::-1])
     assert reverse == report

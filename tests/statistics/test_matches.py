@@ -157,10 +157,7 @@ ONE = lines(GOOD[:1])
         ('{"p_pair_a_vs_b": {"winner": "Tie"}, "q_pair_a_vs_b": {"winner": "?"}}\n', "m.jsonl: line 1: winner '\\?'"),
         (ONE + '{"key": "p2_a_b", "winner": "Tie"}\n', "m.jsonl: line 2: key 'p2_a_b' is no <prompt>_pair_"),
         (ONE + '{"key": "_pair_a_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: key '_pair_a_vs_b' is no"),
-        (
-            ONE + '{"key": "p2_pair_a_vs_", "winner": "Tie"}\n',
-            "m.jsonl: line 2: key 'p2_pair_a_vs_' is no <prompt>_pair_",
-        ),
+        (ONE + '{"key": "p2_pair_a_vs_", "winner": "Tie"}\n', "m.jsonl: line 2: key 'p2_pair_a_vs_' is no <prompt>"),
         (ONE + '{"key": "p2_pair_b_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: 'b' meets itself"),
         (ONE * 2, "m.jsonl: line 2: the match 'p1', 'a', 'b' occurs for the second time, after .*m.jsonl: line 1"),
         ('{"id": 3}\n', "m.jsonl: line 1: no key, and no object with a winner under one"),
@@ -238,10 +235,9 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
 def test_a_part_that_cannot_be_rated_says_why(tmp_path):
     rows = [("p1", "a", "b", "Image A", "t1"), ("p2", "a", "b", "Image B", "t1"), ("p3", "a", "b", "Image A", "t2")]
     rows += [("p4", "a", "b", None, "t3"), ("p5", "a", "b", "Tie", None)]
-    columns = ("prompt", "model_a", "model_b", "winner", "task")
-    pq.write_table(
-        pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "m.parquet"
-    )
+    names = ("prompt", "model_a", "model_b", "winner", "task")
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+    pq.write_table(table, tmp_path / "m.parquet")
     done = run(tmp_path / "m.parquet", "--by", "task", "--json", tmp_path / "board.json")
     assert done.returncode == 0, done.stderr
     one, two, three = json.loads((tmp_path / "board.json").read_text())["by_task"]

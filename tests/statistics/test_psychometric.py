@@ -1,6 +1,7 @@
 """The psychometric curve: recovery of known parameters, a brute-force maximum, and answers of every kind."""
 
 import math
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -102,10 +103,8 @@ def bench() -> Bench:
 
 
 def test_the_report_has_a_curve_for_all_and_for_each_kind(bench: Bench) -> None:
-    other = {A: B, B: A}
-    chance = np.where(
-        np.array(bench.kinds) == "leaky", Curve(2, 2, 0, 0).at(bench.gaps), Curve(7, 3, 0, 0).at(bench.gaps)
-    )
+    other, easy, hard = {A: B, B: A}, Curve(2, 2, 0, 0), Curve(7, 3, 0, 0)
+    chance = np.where(np.array(bench.kinds) == "leaky", easy.at(bench.gaps), hard.at(bench.gaps))
     sees = np.random.default_rng(5).random(400) < chance
     winners = [truth if seen else other[truth] for truth, seen in zip(bench.truths, sees, strict=True)]
     winners[0], winners[1] = None, TIE
@@ -170,9 +169,8 @@ def test_unread_answers_are_left_out_and_a_fit_at_its_bounds_says_so(bench: Benc
     kept = Bench(*([column[n] for n in alone] for column in vars(bench).values()))
     only = report(kept, [winners[n] for n in alone])[0]
     assert (every["n"], every["scored"], every["unscored"]) == (400, 200, 200)
-    assert [every[name] for name in ("threshold", "low", "high")] == [
-        only[name] for name in ("threshold", "low", "high")
-    ]
+    figures = itemgetter("threshold", "low", "high")
+    assert figures(every) == figures(only)
     assert report(bench, [None] * 400)[0]["accuracy"] is None
     assert "lapse" in Curve(3.0, 2.0, MAX_LAPSE, 0.0).at_bounds
     assert Curve(3.0, 2.0, 0.0, 0.0).at_bounds == []

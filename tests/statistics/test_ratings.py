@@ -129,10 +129,8 @@ def test_fit_matches_a_general_minimiser(weighting, alpha):
 
 def refits(matches, alpha, n, seed=0):
     """Abilities (n, K) of refits to clusters drawn with replacement."""
-    rng, members = (
-        np.random.default_rng(seed),
-        [np.flatnonzero(matches.cluster == c) for c in np.unique(matches.cluster)],
-    )
+    rng = np.random.default_rng(seed)
+    members = [np.flatnonzero(matches.cluster == c) for c in np.unique(matches.cluster)]
     drawn = [np.concatenate([members[c] for c in rng.integers(len(members), size=len(members))]) for _ in range(n)]
     return np.array([fit(of_rows(matches, rows), alpha).abilities for rows in drawn])
 
@@ -335,10 +333,8 @@ def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
 
 def test_win_rates_by_hand():
     rows = [(0, "a", "b", 1), (1, "b", "a", 1), (2, "a", "b", 0), (3, "a", "b", 1), (0, "c", "b", 0)]
-    rates = win_rates(from_rows(rows, "abc"))[0]
-    assert np.array_equal(
-        rates, [[np.nan, 2.5 / 4, np.nan], [1.5 / 4, np.nan, 0.5], [np.nan, 0.5, np.nan]], equal_nan=True
-    )
+    expected = [[np.nan, 2.5 / 4, np.nan], [1.5 / 4, np.nan, 0.5], [np.nan, 0.5, np.nan]]
+    assert np.array_equal(win_rates(from_rows(rows, "abc"))[0], expected, equal_nan=True)
 
 
 def test_misuse_is_refused():
@@ -350,14 +346,8 @@ def test_misuse_is_refused():
 
 
 HAN = "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han"
-
-
 CYD = "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan"
-
-
 HANS = [0.69564153, 0.41253614, -1.10817768], [0.9110, 0.7676, 1.0499], 1e-3
-
-
 CYDS = [0.59239992, 0.03250119, -0.24307179, -0.38182932], [0.9906, 0.6990, 0.9443, 0.7124], 2e-3
 
 

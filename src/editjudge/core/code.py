@@ -1,12 +1,12 @@
 """Versions of code: hashes of what modules compute, which comments, docstrings and formatting do not change.
 
-A module *uses* the modules of the package that it imports, also inside functions and for types, the packages that it
-lies in (but for `editjudge` itself, whose `__init__` loads the public functions lazily and computes nothing), the
-modules that a text in it names (which it starts as a subprocess), and the data files that a text names, relative to its
-folder or to the package's; a folder stands for its YAML files. YAML counts by its content, without comments.
+A module *uses* the modules of the package that it imports, also inside functions and for types; the packages that it
+lies in, without `editjudge` itself, which computes nothing; the modules that a text in it names, which it starts as a
+subprocess; and the data files that a text names, relative to its folder or to the package's. A folder stands for its
+YAML files, and YAML counts by its content.
 
-Three things are made of that: `describe`, what a stage's results depend on, for DVC; `check_stage`, which ends a stage
-whose code is not the one that DVC knows of; and `identity`, the version in the name of a kept record."""
+`describe` lists for DVC what a stage's results depend on, `check_stage` ends a stage whose code DVC does not know, and
+`identity` is the version in the name of a kept record."""
 
 import ast
 import hashlib
@@ -28,8 +28,8 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FILE = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
 MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
-# Modules that change no kept result. Identities leave them out, and what only they import. (As paths: a module that is
-# named in a text counts as used.)
+# Modules that change no kept result: identities leave them out, and what only they import. (As paths: a module that a
+# text names counts as used.)
 NO_RESULT = {
     "core/code": "computes versions; another way of computing them gives other versions",
     "core/errors": "classes of errors",
@@ -121,16 +121,15 @@ def _known_source(file: Path) -> Source:
 
 def _source(module: str) -> Source:
     """Raises ModuleNotFoundError."""
-    file = file_of(module)
-    if file is None:
+    if (file := file_of(module)) is None:
         raise ModuleNotFoundError(f"no module {module!r}")
     return _known_source(file)
 
 
 def check_unchanged() -> None:
-    """Raises UserError for a file that computes something else now than when this process told its version.
+    """Raises UserError if a file has changed what it computes since this process read its version.
 
-    What is computed after such a change would be kept under the version from before it."""
+    Later results would be kept under the old version."""
     for file, (data, source) in _known.items():
         try:
             same = file.read_bytes() == data or _read(file).version == source.version
@@ -193,38 +192,32 @@ def stage_file(stage: str) -> Path:
     return Path(f"data/code/{stage}.json")
 
 
-def describe_stage(stage: str) -> dict[str, dict[str, str]]:
-    return describe(f"{PACKAGE}.stages.{stage}", Path("stages").absolute())
-
-
 def check_stage(stage: str) -> None:
-    """Raises UserError where a stage's code is not the one that DVC knows of, by the stage's file in data/code.
+    """Raises UserError if a stage's code differs from its file in data/code, which DVC knows.
 
-    DVC would record what this code makes as made by the other, and bring it back for that. Without such a file nothing
-    is checked: DVC runs no stage whose file is missing, and who runs a stage without DVC records nothing."""
-    file = stage_file(stage)
-    if not file.is_file():
+    DVC would record the new code's output as the old code's. Without a file nothing is checked: DVC runs no stage whose
+    file is missing, and without DVC nothing is recorded."""
+    if not (file := stage_file(stage)).is_file():
         return
-    own = describe_stage(stage)
+    own = describe(f"{PACKAGE}.stages.{stage}")
     try:
         recorded = json.loads(file.read_bytes())
         changed = [name for kind in own for name in sorted(own[kind].items() ^ recorded[kind].items())]
     except (ValueError, LookupError, TypeError, AttributeError):
         changed = [(str(file), "")]
     if changed:
-        told = f"{changed[0][0]} is not as {file} has it"
-        raise UserError(f"{told}: run `dvc repro code` and then this stage again, or `dvc repro`")
+        advice = "run `dvc repro code` and then this stage again, or `dvc repro`"
+        raise UserError(f"{changed[0][0]} is not as {file} has it: {advice}")
 
 
-def describe(module: str, contracts: Path) -> dict[str, dict[str, str]]:
+def describe(module: str) -> dict[str, dict[str, str]]:
     """What the module's results depend on beside its inputs: a version for each module of ours and each file.
 
-    Files are the data files of these modules, and the JSON Schemas of `contracts` that the module names, without their
-    prose."""
+    Files are the data files of these modules, and the contracts that the module names."""
     modules = sorted(upstream(module))
     files = {name: version for each in modules for name, version in _files(each).items()}
-    schemas = [contracts / f"{text}.schema.json" for text in _source(module).texts]
-    files |= {f"{contracts.name}/{file.name}": _known_source(file).version for file in schemas if file.is_file()}
+    schemas = [params.CONTRACTS / f"{text}.schema.json" for text in _source(module).texts]
+    files |= {f"stages/{file.name}": _known_source(file).version for file in schemas if file.is_file()}
     return {"modules": {name: _source(name).version for name in modules}, "files": dict(sorted(files.items()))}
 
 

@@ -1,4 +1,4 @@
-"""Errors: those that the user can fix, and what is caught around a model's code."""
+"""Errors that the user can fix, and those that are caught around a model's code."""
 
 # What the code of a pipeline raises. Anything else ends the worker, which is seen and counted too.
 PIPELINE_ERRORS = (
@@ -9,9 +9,8 @@ SHOWN_CHARS = 300  # of an error
 
 
 class UserError(Exception):
-    """Base class of errors the user can fix: a stage ends with the message, one line, without a traceback.
-
-    The message says what is wrong with settings, files, models or endpoints, where, and what to do."""
+    """Base class of errors the user can fix. The message, one line without a traceback, says what is wrong, where, and
+    what to do."""
 
 
 class FileError(UserError, ValueError):

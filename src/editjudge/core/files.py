@@ -1,11 +1,11 @@
-"""Where resume state lies; files and folders that are there whole or not at all, though runs use them at a time."""
+"""Where resume state lies, and files and folders that appear whole or not at all, also if several runs write them."""
 
 import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from uuid import uuid4
@@ -16,25 +16,19 @@ FULL_TEXTS = ("No space left on device", "disk is full")  # of safetensors and o
 
 
 def work(*names: str) -> Path:
-    """A path in the folder of resume state: the one that the environment variable EDITJUDGE_WORK names, else `work`.
+    """A path in the folder of resume state: that of the environment variable EDITJUDGE_WORK, else `work`.
 
-    Experiments that run in copies of the repository share what each has finished where the variable names a folder
-    outside of them."""
+    Copies of the repository share finished work if the variable names one folder for all of them."""
     return Path(os.environ.get(WORK) or "work", *names)
-
-
-def partial(path: Path) -> Path:
-    """A temporary name beside `path` that no other process has."""
-    return path.with_name(f"{path.name}.{uuid4().hex[:12]}.partial")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name for a file that becomes `path` where the block ends without an error, and else goes away.
+    """A temporary file that becomes `path` if the block ends without an error, and is removed otherwise.
 
-    An OSError of a full disk, which the system raises without a name, is given that of the file."""
+    The OSError of a full disk gets the file's name, which the system leaves out."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = partial(path)
+    temporary = path.with_name(f"{path.name}.{uuid4().hex[:12]}.partial")  # no other process has it
     try:
         yield temporary
         os.replace(temporary, path)
@@ -47,7 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a full disk, quota or limit of a file's size is what an error says or came from."""
+    """Whether an error, or one of its causes, is a full disk, quota or limit of a file's size."""
     while error is not None:
         by_number = isinstance(error, OSError) and error.errno in FULL
         if by_number or any(text in str(error) for text in FULL_TEXTS):
@@ -79,36 +73,35 @@ def held(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """A new folder beside `folder`, on the same disk, which takes its place when the block ends without an exception.
+    """A new folder beside `folder` that takes its place if the block ends without an exception.
 
-    The new folder's own name is always the same, and it is locked: what a killed process left there is removed.
-    BlockingIOError: another process is writing it."""
+    It is locked and always has the same name, so what a killed process left in it is removed. BlockingIOError: another
+    process is writing it."""
     folder = folder.absolute()
     new = folder.with_name(f".{folder.name}.merge-new")
     new.mkdir(parents=True, exist_ok=True)
-    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-        if not new.is_dir():  # it got its final name between the two calls
-            raise BlockingIOError
-    except BlockingIOError as error:
-        os.close(lock)
-        raise BlockingIOError(f"another process is writing {new}") from error
-    try:
-        for path in new.iterdir():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        yield new
-        for path in (*new.iterdir(), new):
-            flush(path)
-        if folder.exists():
-            shutil.rmtree(folder)
-        new.rename(folder)
-        flush(folder.parent)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    finally:
-        os.close(lock)
+    with ExitStack() as stack:
+        lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        stack.callback(os.close, lock)
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+            if not new.is_dir():  # it got its final name between the two calls
+                raise BlockingIOError
+        except BlockingIOError as error:
+            raise BlockingIOError(f"another process is writing {new}") from error
+        try:
+            for path in new.iterdir():
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            yield new
+            for path in (*new.iterdir(), new):
+                flush(path)
+            if folder.exists():
+                shutil.rmtree(folder)
+            new.rename(folder)
+            flush(folder.parent)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
 
 
 def flush(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How a stage or a command is run: what a user can put right ends it with one line, not with a traceback."""
+"""Runs stages and commands: an error that the user can fix ends them with one line instead of a traceback."""
 
 import argparse
 import os
@@ -34,8 +34,8 @@ def stage(description: str | None, work: Callable[..., None], *options: str) -> 
 
 
 def as_stage(name: str, work: Callable[..., None], *arguments: Any) -> None:
-    """Runs the work of a stage. It is refused where its code is not the one that DVC knows of, also where the code
-    changes meanwhile: DVC then records none of its outputs."""
+    """Runs the work of a stage. It fails, and DVC records no output, if DVC does not know its code or the code changes
+    meanwhile."""
 
     def checked() -> None:
         code.check_stage(name)
@@ -47,8 +47,7 @@ def as_stage(name: str, work: Callable[..., None], *arguments: Any) -> None:
 
 
 def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
-    """What `work` returns. A user's mistake and a lack of memory or disk are one line on stderr and status 1; Ctrl-C
-    keeps what is finished: 130."""
+    """What `work` returns. Errors that the user can fix end with one line on stderr and status 1, Ctrl-C with 130."""
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars, too
     try:
@@ -63,7 +62,7 @@ def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _line(error: Exception) -> str | None:
-    """What to tell of an error that the user can put right; None for one of the program."""
+    """The line for an error that the user can fix; None for an error of the program."""
     if is_full(error):
         return f"{' '.join(str(error).split())}. What is finished is kept: make room, then run it again"
     if isinstance(error, (UserError, OSError)):

@@ -85,9 +85,8 @@ def read_lined(path: Path, schema: Mapping[str, Any] | None = None) -> Lined:
     """The mapping in a YAML file, which must fit the JSON Schema if one is given.
 
     Raises FileError: no such file, no YAML, a key that stands twice or is no text, more than DEEPEST lists in each
-    other
-    or MOST values, a number that is not finite, and what the schema does not allow; an unknown key is named with the
-    known ones."""
+    other or MOST values, a number that is not finite, and what the schema does not allow; an unknown key is named with
+    the known ones."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     data, lines, parser = path.read_bytes(), Lines(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,15 +1,12 @@
 """The same bytes from NumPy, OpenCV and torch on any x86-64 machine with AVX2.
 
-These libraries choose their code by the CPU, and two codes of one function differ in the last bit. The settings below
-have each take the code that AVX2 machines share. The libraries read them when they are loaded, so `set_up` must come
-first: the packages of the stages and of the program call it as they are imported, and child processes inherit the
-environment. Importing the library alone changes nothing.
+These libraries choose their code by the CPU, and the last bits differ. The settings below select the code that all AVX2
+machines share. The libraries read them when they are loaded, so the packages of the stages and of the program call
+`set_up` as they are imported; child processes inherit the environment. `import editjudge` alone changes nothing.
 
-`torch.sqrt` has no such setting: MKL computes it from an instruction that is approximate, and differs between CPUs. Use
-norms, and the fused AdamW.
-
-`EDITJUDGE_PORTABLE=0` leaves the CPU's own code; a variable that is set already stays as it is. onnxruntime, GPUs and
-other architectures (ARM) have no such setting: their last bits are their own."""
+No setting covers `torch.sqrt`, which MKL computes from an approximate instruction (use norms, and the fused AdamW),
+onnxruntime, GPUs and other architectures. `EDITJUDGE_PORTABLE=0` keeps the CPU's own code; a variable that is already
+set stays as it is."""
 
 import os
 from pathlib import Path

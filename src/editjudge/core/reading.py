@@ -222,27 +222,27 @@ def box(value: Any, field: str) -> list[float]:
     return [number(x, field) for x in value]
 
 
-def at_path(folder: Path, path: str, most: int = IMAGE_BYTES, links: bool = False) -> bytes:
-    """A file in the folder, of at most `most` bytes. Raises RowError, also where the path leaves the folder.
+def at_path(folder: Path, path: str, links: bool = False) -> bytes:
+    """A file in the folder, of at most IMAGE_BYTES. Raises RowError, also where the path leaves the folder.
 
     Of an absolute path or an address, which is of another machine, the longest end that is there counts. links: whether
     symbolic links may lead out of the folder."""
     if not ("://" in path or path.startswith("/")):
-        return local(path, folder, most, links)
+        return local(path, folder, links=links)
     parts = [part for part in path.split("://")[-1].split("/") if part]
     if len(parts) > DEEPEST:
         raise RowError("image missing", f"{len(parts)} folders deep")
     reasons = []
     for start in range(len(parts)):
         try:
-            return local("/".join(parts[start:]), folder, most, links)
+            return local("/".join(parts[start:]), folder, links=links)
         except RowError as error:
             reasons.append(error)
     raise next(iter(reasons), RowError("image missing", "no path"))
 
 
 def local(path: str, folder: Path, most: int = IMAGE_BYTES, links: bool = False) -> bytes:
-    """A file in the folder, by its relative path, as `at_path`. Raises RowError."""
+    """A file in the folder, by its relative path, of at most `most` bytes. Raises RowError as `at_path`."""
     shown = path if path.isprintable() else ascii(path)
     try:
         file = folder / path

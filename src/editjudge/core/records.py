@@ -22,7 +22,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.files import is_full, replacing
 from editjudge.core.images import ImageError
 from editjudge.core.params import CONTRACTS
-from editjudge.core.tables import RowError, TableError
+from editjudge.core.tables import RowError, TableError, opened
 
 ROW_GROUP = 64
 GROUP_BYTES, GROUP_ROWS = 16_000_000, 4_096
@@ -78,11 +78,9 @@ def check(name: str, rows: Iterable[dict[str, Any]], where: str, first: int = 0)
         if error is not None:
             field = ".".join(str(part) for part in error.absolute_path) or "(the row)"
             key = f" (key {row['key']!r})" if isinstance(row.get("key"), str) else ""
-            raise ContractError(f"{where}: row {number}{key}, field {field}: {_shorten(error.message)}")
-
-
-def _shorten(message: str) -> str:
-    return message if len(message) <= 2 * SHOWN else f"{message[:SHOWN]} ... {message[-SHOWN:]}"
+            why = error.message
+            shown = why if len(why) <= 2 * SHOWN else f"{why[:SHOWN]} ... {why[-SHOWN:]}"
+            raise ContractError(f"{where}: row {number}{key}, field {field}: {shown}")
 
 
 def arrow_schema(name: str) -> pa.Schema:
@@ -198,17 +196,13 @@ def read(path: Path, contract: str) -> list[Row]:
 def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
     """The rows one by one, a row group in memory at a time, each checked against the contract.
 
-    stored: a column of images that are left where they are, see StoredImage."""
+    stored: a column of images that are left where they are, see StoredImage. Raises ContractError; TableError for a
+    file that is no Parquet file or lacks a column."""
     if not path.is_file():
         raise ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
-    wanted = arrow_schema(contract).names
+    file = opened(path, *sorted(schema_of(contract)["required"]))
+    columns = [each for each in arrow_schema(contract).names if each in file.schema_arrow.names]
     try:
-        file = pq.ParquetFile(path)
-        required = schema_of(contract)["required"]
-        missing = sorted(set(required) - set(file.schema_arrow.names))
-        if missing:
-            raise ContractError(f"{path}: no column {', '.join(missing)} (contract {contract})")
-        columns = [each for each in wanted if each in file.schema_arrow.names]
         place, (name, _, field) = (str(path.absolute()), path.stat().st_mtime_ns), stored.partition(".")
         for group in range(file.num_row_groups):
             first = 0

@@ -1,10 +1,10 @@
 """Sections of params.yaml as pydantic dataclasses: the one reader of all rooms, and the types that fields have.
 
-A class of settings is frozen and forbids unknown fields (`@dataclass(frozen=True, config=FORBID)`); what holds between
-two fields it checks in `__post_init__`, raising Wrong. Classes of which one is chosen by a field are a discriminated
-union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`. Where another rule
-chooses, a class's tag is its name. Where an entry has a model, the fields of both stand side by side in the file; its
-class has a field `model` and the validator `side_by_side`."""
+A class of settings is frozen and forbids unknown fields (`@dataclass(frozen=True, config=FORBID)`); rules between two
+fields raise Wrong in `__post_init__`. Classes among which a field chooses are a discriminated union, such as
+`Annotated[A | B, Field(discriminator="backend")]`, where A has `backend: Literal["a"]`. If another rule chooses,
+a class's tag is its name. The fields of an entry and of its model stand side by side; the entry's class has a field
+`model` and the validator `side_by_side`."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping

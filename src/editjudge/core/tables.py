@@ -114,7 +114,7 @@ def opened(file: Path, *needed: str) -> pq.ParquetFile:
     try:
         table = pq.ParquetFile(file)
     except (OSError, pa.ArrowInvalid) as error:
-        raise TableError(f"{file}: {' '.join(str(error).split())}") from None
+        raise TableError(f"{file}: not readable as Parquet: {' '.join(str(error).split())}") from None
     names = table.schema_arrow.names
     if missing := [name for name in needed if name not in names]:
         raise TableError(f"{file}: no column {', '.join(missing)}; it has {', '.join(names)}")
@@ -141,8 +141,8 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
 
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as the whole group,
-    since a value that is stored once may stand in every row. One by one where even two might take more."""
+    """Rows of a group, as many at a time as fit MOST bytes even if each is as large as the whole group: a value that is
+    stored once may stand in every row."""
     # Not the sizes of single columns: where their metadata is broken, pyarrow ends the process.
     largest = table.metadata.row_group(group).total_byte_size
     rows = min(BATCH, max(1, MOST // max(1, largest)))
@@ -189,10 +189,9 @@ tab_separated = partial(delimited, delimiter="\t")
 
 
 def _cells(file: Path, lines: TextIO, delimiter: str) -> Iterator[list[str] | RowError]:
-    """The cells of each row, the names of the columns first; empty lines are none.
+    """The cells of each row, the names of the columns first, without empty lines.
 
-    A row that is broken within its line is a RowError. One that is broken over several lines has an open quote, which
-    may have taken in any number of rows: TableError."""
+    A row that is broken within its line is a RowError; an open quote may have swallowed other rows: TableError."""
     rows, number = csv.reader(lines, delimiter=delimiter, strict=True), -1
     while True:
         before = rows.line_num

@@ -49,11 +49,10 @@ class EditFeatures:
 
 def thresholds(inputs: Iterable[EditFeatures], percentile: float) -> Limits:
     """The percentiles (0..100, interpolated) of the sources' own likeness to their true edits."""
-    known = [sample for sample in inputs if sample.role == "input"]
-    clip = [sample.clip_i for sample in known if sample.clip_i is not None]
-    dino = [sample.dino_i for sample in known if sample.dino_i is not None]
-    limits = [float(np.percentile(values, percentile)) if values else None for values in (clip, dino)]
-    return limits[0], limits[1]
+    likeness = np.array([(each.clip_i, each.dino_i) for each in inputs if each.role == "input"], float).reshape(-1, 2)
+    known = (column[~np.isnan(column)] for column in likeness.T)
+    clip, dino = (float(np.percentile(values, percentile)) if len(values) else None for values in known)
+    return clip, dino
 
 
 def rule_of(sample: EditFeatures, below: Limits, setting: AdieeSource) -> str | None:
@@ -112,23 +111,18 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
 
 def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[records.Row, str, Edit, EditFeatures]]:
     """The source and all edits of each prompt of the tasks: the prompt, where the image stands, it and its features."""
-    kinds: Mapping[str, dict[str, Any]] = {
-        "clip_d": {"model": setting.clip},
-        "clip_i": {"model": setting.clip, "against": "truth"},
-        "dino_i": {"model": setting.dino, "against": "truth"},
-    }
-    options = {"dtype": setting.dtype, "batch_size": setting.batch_size, "device": setting.device}
-    scorers = {
-        kind: FeatureScorer("scorer_data", FeatureSetting(kind=kind, **given, **options))  # type: ignore[arg-type]
-        for kind, given in kinds.items()
-    }
+    options: dict[str, Any] = {name: getattr(setting, name) for name in ("dtype", "batch_size", "device")}
+    kinds = (
+        FeatureSetting(kind="clip_d", model=setting.clip, **options),
+        FeatureSetting(kind="clip_i", model=setting.clip, against="truth", **options),
+        FeatureSetting(kind="dino_i", model=setting.dino, against="truth", **options),
+    )
+    scorers = {each.kind: FeatureScorer("scorer_data", each) for each in kinds}
     for task in setting.tasks:
-        paths = {editor: Path(f"data/candidates/{editor}/{task}.parquet") for editor in setting.editors}
-        candidates = {
-            editor: {each["key"]: each for each in records.iterate(path, "candidates", "image")}
-            for editor, path in paths.items()
-        }
-        pool = Path(f"data/pools/{task}.parquet")
+        pool, candidates = Path(f"data/pools/{task}.parquet"), dict[str, dict[str, records.Row]]()
+        for editor in setting.editors:
+            edits = records.iterate(Path(f"data/candidates/{editor}/{task}.parquet"), "candidates", "image")
+            candidates[editor] = {each["key"]: each for each in edits}
         for prompts in records.in_groups(records.iterate(pool, "pools", "image")):
             shown = list[tuple[records.Row, str, Edit, EditFeatures]]()
             for prompt in prompts:
@@ -142,8 +136,8 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[record
                         dropped["the edit failed"] += 1
                         continue
                     sample = EditFeatures("truth" if editor == setting.truth else "edit", editor)
-                    edit, name = Edit(asked, source, image, truth), f"{paths[editor]}/{key}"
-                    shown.append((prompt, name, edit, sample))
+                    name = f"data/candidates/{editor}/{task}.parquet/{key}"
+                    shown.append((prompt, name, Edit(asked, source, image, truth), sample))
             answers = {kind: scorer.score([edit for _, _, edit, _ in shown]) for kind, scorer in scorers.items()}
             for n, (*image, sample) in enumerate(shown):
                 said = ((kind, all_[n]) for kind, all_ in answers.items())

@@ -38,15 +38,13 @@ def explained(
     """Of each prompt of a task by key: its edits by model, and every two of them as a pair.
 
     verdicts: of VLM judges, where there are no rules. trained: the training pairs; None if they are not made yet."""
-    made: dict[str, dict[frozenset[str], Row]] = {}
-    for pair in trained or ():
-        made.setdefault(pair["prompt"], {})[frozenset((pair["model_a"], pair["model_b"]))] = pair
-    judged, columns, found = records.grouped(verdicts, "key"), columns_of(annotations), {}
+    made, judged = records.grouped(trained or (), "prompt"), records.grouped(verdicts, "key")
+    columns, found = columns_of(annotations), {}
     for key, rows in records.grouped(annotations, "key").items():
         counted = tiers.edited(rows, setting.least_change, Counter())
         graded, counting = tiers.grade(counted, rules) if rules else ([], rules)
         edits = _edits(rows, columns, {each.model for each in counted}, graded, bool(rules))
-        own = made.get(key, {})
+        own = {frozenset((pair["model_a"], pair["model_b"])): pair for pair in made.get(key, ())}
         if rules:
             compared = tiers.compared(graded, counting, setting.mode, setting.margin)
             found[key] = edits, _by_measures(key, edits, compared, None if trained is None else own)
@@ -64,25 +62,28 @@ def _edits(
     z over the candidates that count, higher being better. missing: why a column has no value."""
     grades = {each.candidate.model: each for each in graded}
     rows = sorted(rows, key=lambda row: row["model"])
-    values = {row["model"]: {(m["area"], m["measure"]): m for m in row["measures"]} for row in rows}
-    zs: list[dict[str, float]] = []
-    for column in columns:
-        given = {model: own.get(column, {}).get("value") for model, own in values.items() if model in counted}
-        known = {model: value for model, value in given.items() if value is not None}
-        z = tiers.z_scores(np.array([list(known.values())], float).T * DIRECTIONS[column[1]])[0][:, 0] if known else ()
-        zs.append(dict(zip(known, map(float, z), strict=True)))
+    measured = {row["model"]: {(m["area"], m["measure"]): m for m in row["measures"]} for row in rows}
     edits = {}
     for row in rows:
-        model, own = row["model"], values[row["model"]]
+        model, own = row["model"], measured[row["model"]]
         without = "unedited" if model not in counted else "unscored" if by_rules else None
         edits[model] = {
             "tier": grades[model].tier if model in grades else "failed" if row["status"] == "failed" else without,
             "total": grades[model].z if model in grades else None,
             "values": [own.get(column, {}).get("value") for column in columns],
-            "z": [each.get(model) for each in zs],
+            "z": [None] * len(columns),
             **{name: row[name] for name in ("change", "damage", "reason")},
             "missing": {n: own[c]["reason"] for n, c in enumerate(columns) if c in own and own[c]["value"] is None},
         }
+    for n, (_, measure) in enumerate(columns):
+        known = [edit for model, edit in edits.items() if model in counted and edit["values"][n] is not None]
+        if not known:
+            continue
+        z, _ = tiers.z_scores(
+            np.array([[edit["values"][n]] for edit in known], float).reshape(-1, 1) * DIRECTIONS[measure]
+        )
+        for edit, [value] in zip(known, z.tolist(), strict=True):
+            edit["z"][n] = value
     return edits
 
 
@@ -95,14 +96,13 @@ def _by_measures(key: str, edits: Mapping[str, Row], compared: Any, made: Made |
         row: Row = {"key": plain(f"{key}.{a}.{b}"), "a": a, "b": b, "made": False, "winner": None}
         if two in found:
             better, worse, objection = found[two]
-            same = better.tier == worse.tier
-            row |= {
-                "tiers": f"both_{better.tier}" if same else f"{better.tier}_over_{worse.tier}",
-                "why": objection or ("stands" if made is None else "beyond_cap"),
-                "made": made is None and objection is None,
-                "margin": better.z - worse.z,
-                "winner": None if same else "Image A" if better.candidate.model == a else "Image B",
-            }
+            if better.tier == worse.tier:
+                row["tiers"] = f"both_{better.tier}"
+            else:
+                row["tiers"] = f"{better.tier}_over_{worse.tier}"
+                row["winner"] = "Image A" if better.candidate.model == a else "Image B"
+            row |= {"why": objection or ("stands" if made is None else "beyond_cap"), "margin": better.z - worse.z}
+            row["made"] = made is None and objection is None
         else:
             states = (edits[a]["tier"], edits[b]["tier"])
             row["why"] = next(why for why in ("failed", "unedited", "unscored") if why in states)
@@ -118,8 +118,8 @@ def _by_judges(row: Row, made: Made) -> Row:
     """A pair that VLM judges compared."""
     a, b = row["model_a"], row["model_b"]
     pair = made.get(frozenset((a, b)))
-    why = "tie" if row["winner"] == "Tie" else "unedited_or_beyond_cap"
-    why = row["status"] if row["status"] != "done" else why
+    no_pair = "tie" if row["winner"] == "Tie" else "unedited_or_beyond_cap"
+    why = no_pair if row["status"] == "done" else row["status"]
     return {
         "key": plain(f"{row['key']}.{a}.{b}") if pair is None else pair["key"],
         "a": a,

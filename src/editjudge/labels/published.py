@@ -16,12 +16,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from editjudge.core import reading
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
+from editjudge.core.winner import OTHER_SIDE, Winner
 from editjudge.judges.rubrics import DIMENSIONS as RATED_DIMENSIONS
 from editjudge.judges.rubrics import type_of
 from editjudge.labels.rows import EditRewardSource, ImageSink, LabelledEdit, RatingsSource, added, of_photo, row
@@ -33,7 +34,6 @@ DUPLICATE, OPPOSITE = "duplicate", "duplicate with another label"
 NO_TIE = ("", "0", "none", "null", "nan", "false", "no", "no_tie", "not_tie")
 LEAST, MOST = 1, 5  # of ratings
 RATED, PEOPLE = "ratings", "people"
-Winner: TypeAlias = Literal["Image A", "Image B"]
 PairKey: TypeAlias = tuple[str, str, frozenset[str]]
 """Instruction, source and the two edits, whichever stands first."""
 
@@ -60,7 +60,8 @@ def read(values: Mapping[str, Any], key: str) -> list[Preference]:
 
     Of a tie (Eq. 6) two with opposite labels, where each edit is better in one dimension; a tie whose dimensions do not
     contradict each other qualifies for nothing."""
-    instruction, source, *paths = [_text(values, name) for name in ("prompt", "path_src", "path1", "path2")]
+    names = ("prompt", "path_src", "path1", "path2")
+    instruction, source, *paths = [reading.text(values.get(name), name) for name in names]
     if paths[0] == paths[1]:
         raise RowError("an edit against itself", paths[0])
     edits = []
@@ -73,7 +74,7 @@ def read(values: Mapping[str, Any], key: str) -> list[Preference]:
     if not is_tie(values):
         return [own]
     first, second = (edit.scores for edit in edits)
-    if len(first) < len(DIMENSIONS) or len(second) < len(DIMENSIONS):
+    if min(len(first), len(second)) < len(DIMENSIONS):
         raise RowError("tie without the scores of both dimensions")
     better: dict[str, Winner] = {
         name: "Image A" if first[name] > second[name] else "Image B"
@@ -143,16 +144,9 @@ def _preference(sample: Preference, record: reading.Record, test: float, to: Ima
     a, b = (replace(edit, name=name, sha256=digest) for edit, (name, digest) in both)
     winner = sample.winner
     if sha256(sample.key.encode()).digest()[8] % 2:
-        a, b, winner = b, a, "Image A" if winner == "Image B" else "Image B"
+        a, b, winner = b, a, OTHER_SIDE[winner]
     more = of_photo(source, sample.instruction, test) | {"winner": winner, "rule": sample.rule, "source": source}
     return row(plain(sample.key), task="unknown", instruction=sample.instruction, a=a, b=b, **more)
-
-
-def _text(values: Mapping[str, Any], name: str) -> str:
-    value = values.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise RowError(f"no {name}", f"text expected, not {value!r:.80}")
-    return value
 
 
 def _number(values: Mapping[str, Any], name: str) -> float | None:
@@ -160,12 +154,9 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
     if value is None or value == "" or value != value:
         return None
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise RowError("a score that is no number", f"{name}: {value!r:.40}")
-    return number
+        return reading.number(float(value), name)
+    except (TypeError, ValueError) as error:
+        raise RowError("a score that is no number", f"{name}: {value!r:.40}") from error
 
 
 def ratings(setting: RatingsSource, to: ImageSink) -> Iterator[Row]:

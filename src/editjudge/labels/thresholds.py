@@ -108,7 +108,6 @@ def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row
         rows += table_of(recipe.task, annotations, rules, setting)
     if not rows:
         raise ParamsError("no task that measures annotate has candidates to compare")
-    out.parent.mkdir(parents=True, exist_ok=True)
     records.write_csv(out, rows)
     if plot:
         draw(rows, plot)

@@ -47,13 +47,10 @@ def drawn(key: str, models: Collection[str], most: int) -> list[tuple[str, str]]
 
 def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[EditPair]:
     """The pairs of all prompts, in the pool's order, at most so many of each. A candidate that failed is in none."""
-    done: dict[str, dict[str, records.Row]] = {prompt["key"]: {} for prompt in prompts}
-    for row in candidates:
-        if row["status"] == "done":
-            done[row["key"]][row["model"]] = row
+    done = records.grouped((row for row in candidates if row["status"] == "done"), "key")
     pairs = []
     for prompt in prompts:
-        edits = done[prompt["key"]]
+        edits = {row["model"]: row for row in done.get(prompt["key"], ())}
         pairs += [(prompt, edits[a], edits[b]) for a, b in drawn(prompt["key"], edits, most)]
     return pairs
 
@@ -130,17 +127,13 @@ def counts(prompts: Rows, candidates: Rows, rows: Rows, accounts: Mapping[str, A
     done = Counter(row["key"] for row in candidates if row["status"] == "done")
     possible = sum(comb(done[prompt["key"]], 2) for prompt in prompts)
     status = Counter(row["status"] for row in rows)
-    return {
-        "pairs": len(rows),
-        "pairs_tied": sum(row["winner"] == "Tie" for row in rows),
-        "pairs_failed": status["failed"],
-        "pairs_unasked": status["unasked"],
-        "pairs_not_drawn": [possible - len(rows)],
-        "prompts_without_pair": sum(done[prompt["key"]] < 2 for prompt in prompts),
-        "candidates_failed": len(candidates) - done.total(),
-        "judges": [_of_judge(name, rows) for name in sorted(accounts)],
-        "cost": cost_rows(dict(sorted(accounts.items()))),
-    }
+    found: dict[str, Any] = {"pairs": len(rows), "pairs_tied": sum(row["winner"] == "Tie" for row in rows)}
+    found |= {"pairs_failed": status["failed"], "pairs_unasked": status["unasked"]}
+    found["pairs_not_drawn"] = [possible - len(rows)]
+    found["prompts_without_pair"] = sum(done[prompt["key"]] < 2 for prompt in prompts)
+    found["candidates_failed"] = len(candidates) - done.total()
+    judges = [_of_judge(name, rows) for name in sorted(accounts)]
+    return found | {"judges": judges, "cost": cost_rows(dict(sorted(accounts.items())))}
 
 
 def _of_judge(name: str, rows: Rows) -> dict[str, Any]:

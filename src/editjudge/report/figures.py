@@ -19,6 +19,7 @@ from editjudge.core.settings import FORBID, Positive
 PUBLISHED, CHARTS = (Path(__file__).with_name(name) for name in ("published.yaml", "charts.yaml"))
 Rows = Sequence[Mapping[str, Any]]
 BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches", "known_damage")
+GAIN = ("difference", "low", "high")
 PLACE = re.compile(r"\$\{[\w.]+\}")
 
 
@@ -84,22 +85,28 @@ def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
     named += [(f"{board['judge']}, {board['dimension'].replace('_', ' ')}", board) for board in judges or ()]
     found = []
     for name, board in named:
-        parts = [_board("", "all", board)]
-        parts += [_board("dimension", part["dimension"], part) for part in board.get("dimensions", ())]
-        parts += [_board("task", part["task"], part) for part in board["tasks"]]
+        parts = [("", "all", board)]
+        parts += [("dimension", part["dimension"], part) for part in board.get("dimensions", ())]
+        parts += [("task", part["task"], part) for part in board["tasks"]]
+        shown = [{"kind": kind, "name": each} | _part(part) for kind, each, part in parts]
+        counts = _only(board, "matches", "ties", "unscored", "clusters", "kendall_tau")
         rates = board["win_rates"]
         if rates is not None:
-            order = [rates["models"].index(row["model"]) for row in board["models"]]
-            models = [rates["models"][n] for n in order]
+            models = [row["model"] for row in board["models"]]
+            order = [rates["models"].index(model) for model in models]
             rates = {"models": models, "rates": [[rates["rates"][n][m] for m in order] for n in order]}
-        counts = {count: board[count] for count in ("matches", "ties", "unscored", "clusters", "kendall_tau")}
-        found.append({"judge": name, "parts": parts, "win_rates": rates, "counts": counts})
+        found.append({"judge": name, "parts": shown, "win_rates": rates, "counts": counts})
     return found
 
 
-def _board(kind: str, name: str, board: Mapping[str, Any]) -> Row:
+def _part(board: Mapping[str, Any]) -> Row:
     models = [{column: row.get(column) for column in BOARD} for row in board["models"]]
-    return {"kind": kind, "name": name, "models": models, "warnings": board["warnings"], "reason": board["reason"]}
+    return {"models": models, **_only(board, "warnings", "reason")}
+
+
+def _only(row: Mapping[str, Any], *names: str) -> Row:
+    """These columns of a row alone."""
+    return {name: row[name] for name in names}
 
 
 def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
@@ -131,8 +138,7 @@ def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
             "rows": [_judge(row) for row in report["judges"]],
             "published": published.get(report["benchmark"][0]["form"]),
             "differences": [
-                {"first": pair["first"], "second": pair["second"], "p": pair["p_holm"]}
-                | {end: pair["difference"][end] for end in ("difference", "low", "high")}
+                _only(pair, "first", "second") | {"p": pair["p_holm"]} | _only(pair["difference"], *GAIN)
                 for group in report["between_judges"]
                 for pair in group["pairs"]
             ],
@@ -158,7 +164,7 @@ def _judge(row: Mapping[str, Any]) -> Row:
         "mean_over_tasks": _estimate(heard, "mean_over_tasks", "mean_over_tasks_"),
         "position": _estimate(place, "first_side_preference"),
         "consistency": place["consistency"],
-        "threshold": {end: curve[end] for end in ("threshold", "low", "high")} if curve else None,
+        "threshold": _only(curve, "threshold", "low", "high") if curve else None,
         "scored": seen["scored"],
         "n": seen["n"],
     }
@@ -176,8 +182,7 @@ def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[R
     found = []
     for bench in measured:
         for row in bench["differences"]:
-            first, second = row["first"], row["second"]
-            gain = {end: row[end] for end in ("difference", "low", "high")}
+            first, second, gain = row["first"], row["second"], _only(row, *GAIN)
             if first in untrained and second in trained:
                 gain = {"difference": -row["difference"], "low": -row["high"], "high": -row["low"]}
                 first, second = second, first
@@ -191,8 +196,7 @@ def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[st
     known. curves: points of fitted curves, by benchmark."""
     for name, report in benchmarks.items():
         rows = [
-            {"task": task, "judge": row["judge"]}
-            | {column: each[column] for column in ("accuracy", "low", "high", "n")}
+            {"task": task, "judge": row["judge"]} | _only(each, "accuracy", "low", "high", "n")
             for row in report["judges"]
             for task, each in row["accuracy"]["per_task"].items()
             if each["scored"]
@@ -204,17 +208,13 @@ def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[st
         chart["spec"]["height"] = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
         yield chart
         places = [(row["judge"], row["position"]) for row in report["judges"]]
-        rows = [
-            {"judge": judge, "first": at["first_side_preference"], "low": at["low"], "high": at["high"]}
-            for judge, at in places
-        ]
+        rows = [{"judge": j, "first": at["first_side_preference"]} | _only(at, "low", "high") for j, at in places]
         yield figure("position", rows, name, height=24 * len(rows))
         known = [(row["judge"], curve) for row in report["judges"] for curve in row.get("psychometric") or ()]
         points = [{"judge": judge} | p for judge, curve in known if curve["kind"] == "all" for p in curve["points"]]
         if points:
-            drawn = [row for row in curves.get(name, ()) if row.get("fit") is not None]
-            chart = figure("psychometric", points, name)
-            fits = [{column: row[column] for column in ("judge", "damage_gap", "fit")} for row in drawn]
+            chart, drawn = figure("psychometric", points, name), curves.get(name, ())
+            fits = [_only(row, "judge", "damage_gap", "fit") for row in drawn if row.get("fit") is not None]
             chart["spec"]["layer"][0]["data"] = {"values": fits}
             yield chart
 
@@ -246,10 +246,8 @@ def failures(metrics: Mapping[str, Any]) -> list[Row]:
 
     def rows(stage: str, what: str, reasons: Rows, counted: str) -> list[Row]:
         """what: what failed, or the field of the reasons that says so."""
-        return [
-            {"stage": stage, "what": r.get(what, what), "reason": str(r["reason"]), "records": r[counted]}
-            for r in reasons
-        ]
+        told = ((r.get(what, what), str(r["reason"]), r[counted]) for r in reasons)
+        return [{"stage": stage, "what": of, "reason": reason, "records": n} for of, reason, n in told]
 
     found = []
     for task, each in metrics.get("raw_pairs", {}).items():
@@ -304,20 +302,16 @@ def nodes(graph: Mapping[str, Any], values: Mapping[str, Any], records: Mapping[
     `code` is left out: all others read it."""
     stages = {name: entry for name, entry in graph["stages"].items() if name != "code"}
     bodies = {name: entry.get("do", entry) for name, entry in stages.items()}
-    outs = {
-        name: [out for kind in ("outs", "metrics", "plots") for out in body.get(kind, [])]
-        for name, body in bodies.items()
-    }
-    reads = {
-        name: [other for other in stages if other != name and _meet(outs[other], body.get("deps", ()))]
-        for name, body in bodies.items()
-    }
-    depths: dict[str, int] = {}
+    outs, reads, depths = dict[str, list[Any]](), dict[str, list[str]](), dict[str, int]()
+    for name, body in bodies.items():
+        outs[name] = [out for kind in ("outs", "metrics", "plots") for out in body.get(kind, [])]
+    for name, body in bodies.items():
+        reads[name] = [other for other in stages if other != name and _meet(outs[other], body.get("deps", ()))]
     for name in TopologicalSorter(reads).static_order():
         depths[name] = 1 + max((depths[other] for other in reads[name]), default=-1)
     found = []
-    for name, entry in sorted(stages.items(), key=lambda each: depths[each[0]]):
-        over = entry.get("foreach")
+    for name in sorted(stages, key=lambda each: depths[each]):
+        over = stages[name].get("foreach")
         items = (values.get(over[2:-1]) or {}) if isinstance(over, str) else over
         node = {"name": name, "desc": bodies[name]["desc"], "items": None if items is None else len(items)}
         found.append(node | {"depth": depths[name], "reads": reads[name], "records": records.get(name)})

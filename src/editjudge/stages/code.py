@@ -15,7 +15,7 @@ def stages() -> list[str]:
 
 def run() -> None:
     for name in stages():
-        records.write_json(code.stage_file(name), code.describe_stage(name))
+        records.write_json(code.stage_file(name), code.describe(f"editjudge.stages.{name}"))
     code.keep_read()
 
 

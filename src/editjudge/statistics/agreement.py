@@ -16,11 +16,10 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
+from editjudge.core.winner import OTHER_SIDE, SIDES, SIGNS, WINNERS, WORTH, Winner
 from editjudge.statistics import clustered
 
 Winners: TypeAlias = Sequence[Winner | None]
-CIRCLES = ("circular", "inconsistent")
 ANSWERS: tuple[str, ...] = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
@@ -39,11 +38,8 @@ def accuracy_report(
 
     def accuracy(kept: Sequence[tuple]) -> dict[str, Any]:
         answers = Counter(winner for _, winner, *_ in kept)
-        return share([truth == winner for truth, winner, *_ in kept], [cluster for *_, cluster in kept]) | {
-            "scored": len(kept) - answers[None],
-            "unparsed": answers[None],
-            "ties": answers["Tie"],
-        }
+        counts = {"scored": len(kept) - answers[None], "unparsed": answers[None], "ties": answers["Tie"]}
+        return share([truth == winner for truth, winner, *_ in kept], [cluster for *_, cluster in kept]) | counts
 
     found, decided = accuracy(rows), [row for row in rows if row[0] != "Tie"]
     right = np.array([truth == winner for truth, winner, *_ in rows], float)
@@ -61,8 +57,7 @@ def position_bias(first: Winners, second: Winners, clusters: Sequence[Any]) -> d
     """How far answers depend on which image is shown first; one row a question that was asked twice.
 
     first: answers to (A, B). second: answers to the same question with the two images exchanged, as the judge gave
-    them: "Image A" is then the image that the first order calls "Image B". Answers that were already turned back into
-    the first order's terms go through `exchanged` before.
+    them: "Image A" is then the image that the first order calls "Image B".
 
     Returns n; scored (both answers read), unscored, unscored_first, unscored_second; consistent and consistency, the
     number and share of scored questions whose two answers name the same image or are both Tie; both_first and
@@ -76,25 +71,18 @@ def position_bias(first: Winners, second: Winners, clusters: Sequence[Any]) -> d
     asked = list(zip(first, second, clusters, strict=True))
     read = [(a, b, cluster) for a, b, cluster in asked if a is not None and b is not None]
     scored, groups = [(a, b) for a, b, _ in read], [cluster for *_, cluster in read]
-    consistent = sum(a == exchanged(b) for a, b in scored)
+    consistent = sum(a == OTHER_SIDE[b] for a, b in scored)
     preferred = [(WORTH[a] + WORTH[b]) / 2 for a, b in scored]
     leaning = [value - 0.5 for value in preferred]
-    found: dict[str, Any] = dict.fromkeys(("consistency", "first_side_preference", "low", "high", "p"))
+    found: dict[str, Any] = {"n": len(asked), "scored": len(scored), "unscored": len(asked) - len(scored)}
+    found |= {"unscored_first": first.count(None), "unscored_second": second.count(None)}
+    found |= {f"both_{name}": scored.count((side, side)) for name, side in zip(("first", "second"), SIDES, strict=True)}
+    found |= {"consistent": consistent, **dict.fromkeys(("consistency", "first_side_preference", "low", "high", "p"))}
     if scored:
         mean = clustered.mean(preferred, groups, 0.5 + abs(float(np.mean(leaning)))).within(0, 1)
         found |= {"consistency": consistent / len(scored), "first_side_preference": mean.value, **mean.ends()}
         found["p"] = clustered.sign_flip(leaning, groups, np.random.default_rng(0))
-    return {
-        "n": len(asked),
-        "scored": len(scored),
-        "unscored": len(asked) - len(scored),
-        "unscored_first": first.count(None),
-        "unscored_second": second.count(None),
-        "both_first": scored.count(("Image A", "Image A")),
-        "both_second": scored.count(("Image B", "Image B")),
-        "consistent": consistent,
-        **found,
-    }
+    return found
 
 
 def folded(verdict: str) -> Winner:
@@ -157,18 +145,8 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
     sided = np.append(0, np.cumsum((np.sign(values) == signs) & (signs != 0)))
     correct = ties + sided[-1] - sided[tied]
     best = int(correct.argmax())
-    return {
-        "n": len(truths),
-        "scored": len(values),
-        "correct": int(correct[best]),
-        "accuracy": float(correct[best] / len(truths)),
-        "threshold": float(thresholds[best]),
-    }
-
-
-def exchanged(winner: Winner | None) -> Winner | None:
-    """The winner in the terms of the question with A and B exchanged."""
-    return None if winner is None else OTHER_SIDE[winner]
+    found = {"n": len(truths), "scored": len(values), "correct": int(correct[best])}
+    return found | {"accuracy": float(correct[best] / len(truths)), "threshold": float(thresholds[best])}
 
 
 def report(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -177,7 +155,7 @@ def report(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Raises ValueError as `accuracy_report` and `position_bias`."""
     names = ("task", "truth", "winner", "forward", "backward", "cluster")
     column = {name: [row[name] for row in verdicts] for name in names}
-    orders = column["forward"], [exchanged(winner) for winner in column["backward"]]
+    orders = column["forward"], [OTHER_SIDE.get(winner) for winner in column["backward"]]
     return {
         "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], column["cluster"]),
         "position": position_bias(*orders, column["cluster"]),
@@ -211,7 +189,7 @@ def transitivity(
             raise ValueError(f"row {row}: {a!r} and {b!r} of {group!r} were compared already, or are the same")
         known[a, b] = None if winner is None else SIGNS[winner]
         known[b, a] = None if winner is None else -SIGNS[winner]
-    found = Counter[str](groups=0, triples=0, scored=0, unscored=0, circular=0, inconsistent=0)
+    found = Counter[str]()
     for own in answers.values():
         edits = sorted({edit for pair in own for edit in pair})
         found["groups"] += len(edits) > 2
@@ -222,8 +200,10 @@ def transitivity(
             found["circular"] += abs(sum(around)) == 3
             # A ranking fits if the signs around the triple are all zero or of both kinds: their numbers add up to zero.
             found["inconsistent"] += scored and any(around) and not min(around) < 0 < max(around)
-    shares = {f"{name}_share": found[name] / found["scored"] if found["scored"] else None for name in CIRCLES}
-    return {**found, **shares}
+    told: dict[str, Any] = {name: found[name] for name in ("groups", "triples", "scored", "unscored")}
+    for name in ("circular", "inconsistent"):
+        told |= {name: found[name], f"{name}_share": found[name] / found["scored"] if found["scored"] else None}
+    return told
 
 
 def cohen_kappa(first: Sequence[Any], second: Sequence[Any], clusters: Sequence[Any]) -> dict[str, Any]:
@@ -330,16 +310,10 @@ def paired_difference(
     one, two = np.asarray(first_correct, bool), np.asarray(second_correct, bool)
     gain = one.astype(float) - two
     found = clustered.mean(gain, clusters, 1 + abs(float(gain.mean())) if len(gain) else 1).within(-1, 1)
-    return {
-        "n": len(one),
-        "both_right": int((one & two).sum()),
-        "first_only": int((one & ~two).sum()),
-        "second_only": int((~one & two).sum()),
-        "both_wrong": int((~one & ~two).sum()),
-        "difference": found.value,
-        **found.ends(),
-        "p": clustered.sign_flip(gain, clusters, np.random.default_rng(0)),
-    }
+    cells = {"both_right": one & two, "first_only": one & ~two, "second_only": ~one & two, "both_wrong": ~one & ~two}
+    counts = {"n": len(one)} | {name: int(rows.sum()) for name, rows in cells.items()}
+    p = clustered.sign_flip(gain, clusters, np.random.default_rng(0))
+    return {**counts, "difference": found.value, **found.ends(), "p": p}
 
 
 def compare_judges(answers: Mapping[str, Winners], truths: Sequence[Winner], clusters: Sequence[Any]) -> dict[str, Any]:

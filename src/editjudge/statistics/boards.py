@@ -17,6 +17,7 @@ from editjudge.core.settings import FORBID, Count, Real, Text, known
 from editjudge.core.settings import read as read_setting
 from editjudge.statistics import matches, ratings
 from editjudge.statistics.clustered import Z
+from editjudge.statistics.pointwise import spearman
 
 NO_ANCHOR = "none"
 COLUMNS = ("rank", "model", "rating", "low", "high", "rank_low", "rank_high", "p_best", "matches")
@@ -52,15 +53,19 @@ def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderb
 
 
 def rated(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
-    """The leaderboard of all matches under `setting`: the fields of `ratings.Leaderboard`, how many matches, ties and
-    unscored ones there are, and win rates. MatchError where no match has a verdict; ValueError as `board_of`."""
+    """The leaderboard of all matches under `setting`: the fields of `ratings.Leaderboard`, and how many matches, ties
+    and unscored ones there are.
+
+    win_rates: row against column, a tie being half a win, None if two models never met; `n` has the number of matches
+    behind each. MatchError where no match has a verdict; ValueError as `board_of`."""
     found = matches.numbered(table)
-    board = board_of(found, setting)
+    board, (rates, met) = board_of(found, setting), ratings.win_rates(found)
+    shown = [[None if math.isnan(x) else x for x in row] for row in rates.tolist()]
     return vars(board) | {
         "matches": len(table),
         "ties": int((found.outcome == 0).sum()),
         "unscored": len(table) - len(found.outcome),
-        "win_rates": win_rates(found),
+        "win_rates": {"models": list(found.models), "rates": shown, "n": met.astype(int).tolist()},
         "warnings": board.warnings + unrated(table, found),
     }
 
@@ -94,15 +99,6 @@ def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
     missing = [f"model {name}" for name in sorted(sides - set(found.models))]
     missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]
     return [f"{name} has no match with a verdict: it is not rated" for name in missing]
-
-
-def win_rates(found: ratings.Matches) -> dict[str, Any]:
-    """The matrix of win rates, row against column, a tie being half a win, None if two models never met.
-
-    `n` has the number of matches behind each."""
-    rates, met = ratings.win_rates(found)
-    shown = [[None if math.isnan(x) else x for x in row] for row in rates.tolist()]
-    return {"models": list(found.models), "rates": shown, "n": met.astype(int).tolist()}
 
 
 def rank_files(
@@ -153,14 +149,10 @@ def write(file: Path, board: Mapping[str, Any]) -> None:
     board's `dimensions`. FileError for another ending."""
     if file.suffix not in WRITERS:
         raise FileError(f"{file}: {known(file.suffix, WRITERS)}")
-    apart = {
-        part["dimension"]: {row["model"]: row["rating"] for row in part["models"]}
-        for part in board.get("dimensions", ())
-    }
-    rows = [
-        {name: row[name] for name in COLUMNS} | {name: its.get(row["model"]) for name, its in apart.items()}
-        for row in board["models"]
-    ]
+    rows = [{name: row[name] for name in COLUMNS} for row in board["models"]]
+    for part in board.get("dimensions", ()):
+        own = {row["model"]: row["rating"] for row in part["models"]}
+        rows = [row | {part["dimension"]: own.get(row["model"])} for row in rows]
     write_bytes(file, WRITERS[file.suffix](rows).encode())
 
 
@@ -189,15 +181,14 @@ def agreement(rated: Mapping[str, float], published: Mapping[str, float]) -> dic
     four."""
     both = sorted(rated.keys() & published.keys())
     apart = {"only_here": sorted(rated.keys() - set(both)), "only_there": sorted(published.keys() - set(both))}
-    nothing = dict.fromkeys(("spearman", "low", "high", "kendall"))
     sides = [rated[name] for name in both], [published[name] for name in both]
-    if len(both) < 3 or min(len(set(side)) for side in sides) < 2:
-        return {"n": len(both), **nothing, **apart}
-    from scipy import stats  # here: it takes a second
+    rho = spearman(*sides)
+    figures: dict[str, Any] = {"n": len(both), "spearman": rho, "low": None, "high": None, "kendall": None}
+    if rho is not None:
+        from scipy import stats  # here: it takes a second
 
-    rho, tau = float(stats.spearmanr(*sides).statistic), float(stats.kendalltau(*sides).statistic)
-    figures: dict[str, Any] = {"n": len(both), "spearman": rho, "low": None, "high": None, "kendall": tau}
-    if len(both) > 3 and abs(rho) < 1:
-        half = Z * math.sqrt((1 + rho**2 / 2) / (len(both) - 3))
-        figures |= {"low": math.tanh(math.atanh(rho) - half), "high": math.tanh(math.atanh(rho) + half)}
+        figures["kendall"] = float(stats.kendalltau(*sides).statistic)
+        if len(both) > 3 and abs(rho) < 1:
+            half = Z * math.sqrt((1 + rho**2 / 2) / (len(both) - 3))
+            figures |= {"low": math.tanh(math.atanh(rho) - half), "high": math.tanh(math.atanh(rho) + half)}
     return figures | apart

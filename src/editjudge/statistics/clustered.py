@@ -50,9 +50,9 @@ class Estimate:
 
 
 @cache
-def t_quantile(clusters: int, level: float = LEVEL) -> float:
-    """The two-sided quantile of Student's t for a standard error from so many clusters."""
-    return round(float(special.stdtrit(clusters - 1, (1 + level) / 2)), 9)
+def t_quantile(clusters: int) -> float:
+    """The two-sided 95 % quantile of Student's t for a standard error from so many clusters."""
+    return round(float(special.stdtrit(clusters - 1, (1 + LEVEL) / 2)), 9)
 
 
 def sums(values: np.ndarray, clusters: Column) -> np.ndarray:

@@ -97,16 +97,14 @@ def numbered(table: pd.DataFrame) -> Matches:
 
 def readings(key: str) -> list[tuple[str, str, str]]:
     """All (prompt, model A, model B) that a key may stand for, none of them empty. The marks in it may overlap."""
-    return [(prompt, *sides) for prompt, tail in _splits(key, _PAIR) for sides in _cached_splits(tail, _VS)]
+    return [(prompt, *sides) for prompt, tail in _splits(key, _PAIR) for sides in _splits(tail, _VS)]
 
 
+@functools.lru_cache(maxsize=100_000)  # few pairs of models, but many prompts
 def _splits(text: str, mark: re.Pattern[str]) -> list[tuple[str, str]]:
     """What stands before and behind the mark, wherever it is."""
     ends = [(found.start(), found.end(1)) for found in mark.finditer(text)]
     return [(text[:start], text[end:]) for start, end in ends if start and end < len(text)]
-
-
-_cached_splits = functools.lru_cache(maxsize=100_000)(_splits)  # few pairs of models, but many prompts
 
 
 def _clear_names(raw: pd.DataFrame) -> set[str]:

@@ -91,19 +91,14 @@ def pointwise_report(
     ends = clustered.refitted(z, [photos[prompt] for prompt, _ in edits]).ends("spearman_")
     found, read = correlations(rows), [edit[1] for edit, score, _ in rows if score is not None]
     asked = [model for _, model in edits]
-    return {
-        "n": len(rows),
-        "scored": len(read),
-        "unscored": len(rows) - len(read),
-        **_means(found),
-        **{name: None if end is None else math.tanh(end) for name, end in ends.items()},
-        "models": sum(rho is not None for rho in found),
-        "per_model": [
-            {"model": name, "n": asked.count(name), "scored": read.count(name), "spearman": rho}
-            for name, rho in zip(names, found, strict=True)
-        ],
-        "human": _between_raters([[ratings[edit] for edit in edits if edit[1] == name] for name in names]),
-    }
+    per_model = [
+        {"model": name, "n": asked.count(name), "scored": read.count(name), "spearman": rho}
+        for name, rho in zip(names, found, strict=True)
+    ]
+    human = _between_raters([[ratings[edit] for edit in edits if edit[1] == name] for name in names])
+    told = {"n": len(rows), "scored": len(read), "unscored": len(rows) - len(read), **_means(found)}
+    told |= {name: None if end is None else math.tanh(end) for name, end in ends.items()}
+    return told | {"models": sum(rho is not None for rho in found), "per_model": per_model, "human": human}
 
 
 def _means(correlations: Sequence[float | None]) -> dict[str, float | None]:

@@ -214,13 +214,15 @@ def report(bench: Bench, winners: Sequence[str | None]) -> list[dict[str, Any]]:
         curve, reason = _curve(gaps, worth[read])
         shown = curve if reason is None else None
         ends = threshold_interval(gaps, worth[read], clusters) if shown and kind == "all" else None
+        low, high = ends or (None, None)
         row = {"kind": kind, "n": len(rows), "scored": len(read), "unscored": len(rows) - len(read)}
-        row |= {"ties": [winners[n] for n in rows].count("Tie")}
-        row |= {"accuracy": float(worth[read].mean()) if len(read) else None}
+        row |= {
+            "ties": [winners[n] for n in rows].count("Tie"),
+            "accuracy": float(worth[read].mean()) if read else None,
+        }
         row |= {name: shown and getattr(shown, name) for name in ("threshold", "slope", "lapse")}
-        row |= {"at_bounds": shown.at_bounds if shown else [], "reason": reason}
-        row |= dict(zip(("low", "high"), ends or (None, None), strict=True))
-        found.append(row | {"points": points(gaps, worth[read], clusters) if len(read) else []})
+        row |= {"at_bounds": shown.at_bounds if shown else [], "reason": reason, "low": low, "high": high}
+        found.append(row | {"points": points(gaps, worth[read], clusters) if read else []})
     return found
 
 

@@ -29,7 +29,7 @@ from editjudge.statistics import clustered
 
 PRIORS = {"weak": 0.01, "published": 1.0}  # alpha
 LOG_NU_LIMIT = math.log(1e6)  # nu is kept in 1e-6..1e6: it would tend to 0 without ties, to infinity with only ties
-SCALE = 400 / math.log(10)  # rating points per unit of ability
+MEAN, SCALE = 1000.0, 400 / math.log(10)  # rating points of the mean model, and per unit of ability
 COLUMNS = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "p_best", "matches")
 _MOST_STEPS, _TOLERANCE = 200, 1e-9
 _BLOCK = 4_000_000  # numbers that the largest temporary arrays hold
@@ -109,7 +109,7 @@ class Leaderboard:
 
 def rating(abilities: np.ndarray) -> np.ndarray:
     """Points on the scale of Elo: 1000 + 400 / ln 10 * ability."""
-    return 1000 + SCALE * abilities
+    return MEAN + SCALE * abilities
 
 
 def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balanced", ties: str = "davidson") -> Fit:
@@ -211,26 +211,24 @@ def leaderboard(
     if not fitted.converged:
         raise ValueError("the fit did not converge: use a larger alpha")
     points, groups, warnings = np.round(rating(fitted.abilities), 6), separated(matches), caveats(matches, ties)
+    at = matches.models.index(anchor[0]) if anchor else None
+    origin, ahead = (MEAN, fitted.abilities) if anchor is None else (anchor[1], fitted.abilities - fitted.abilities[at])
     columns: dict[str, Any] = dict.fromkeys(COLUMNS, [None] * len(points))
-    columns |= {"model": matches.models, "ability": fitted.abilities.tolist(), "rating": points.tolist()}
+    columns |= {"model": matches.models, "ability": fitted.abilities.tolist()}
+    columns["rating"] = np.round(origin + SCALE * ahead, 6).tolist()
     columns["rank"] = (1 + (points > points[:, None]).sum(axis=1)).tolist()
     columns["matches"] = np.bincount(np.append(matches.first, matches.second), minlength=len(points)).tolist()
-    at = matches.models.index(anchor[0]) if anchor else None
-    if anchor:
-        moved = anchor[1] + SCALE * (fitted.abilities - fitted.abilities[at])
-        columns["rating"] = [round(value, 6) for value in moved.tolist()]
     if not groups and clusters > 1 and replicates:
         covariance = clustered_covariance(matches, fitted)
         spread = np.diag(covariance)
         if spread.max() > clustered.NOTHING:
             columns |= _ranks(fitted, covariance, clusters, replicates, seed)
+            if at is not None:
+                spread = np.maximum(spread + spread[at] - 2 * covariance[at], 0)
             half = clustered.t_quantile(clusters) * np.sqrt(spread)
-            ends = [rating(fitted.abilities - half), rating(fitted.abilities + half)]
-            if anchor:
-                error = np.sqrt(np.maximum(spread + spread[at] - 2 * covariance[at], 0))
-                half = SCALE * clustered.t_quantile(clusters) * error
-                ends = [moved - half, moved + half]
-            columns["low"], columns["high"] = np.round(ends, 6).tolist()
+            columns["low"], columns["high"] = (
+                np.round(origin + SCALE * (ahead + end), 6).tolist() for end in (-half, half)
+            )
         else:
             warnings.append("all prompts, or photos, say the same: there are no intervals")
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -283,11 +281,9 @@ def win_rates(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
 
     (K, K) each, float64. All dimensions together, each match weight 1. The share is NaN on the diagonal and where two
     models never met; a pair's two entries add up to 1."""
-    counts = count(matches, "by_matches")
-    first, second = counts.pairs.T
-    total, net = counts.total.sum(axis=0), counts.net.sum(axis=0)
-    wins = np.zeros((counts.n_models, counts.n_models))
-    wins[first, second], wins[second, first] = (total + net) / 2, (total - net) / 2
+    wins = np.zeros((len(matches.models), len(matches.models)))
+    np.add.at(wins, (matches.first, matches.second), (1 + matches.outcome) / 2)
+    np.add.at(wins, (matches.second, matches.first), (1 - matches.outcome) / 2)
     met = wins + wins.T
     return np.divide(wins, met, out=np.full_like(wins, np.nan), where=met > 0), met
 
