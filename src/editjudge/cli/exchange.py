@@ -269,7 +269,7 @@ def import_scorer(
     from editjudge.judges.scorers.editreward import import_editreward  # it loads torch
 
     own = hub.find("--checkpoint", checkpoint, (*hub.CHECKPOINT, "model.pth"), "TIGER-Lab/" + config)
-    import_editreward(own, hub.checkpoint("--base", base), code, config, out)
+    import_editreward(own, hub.find("--base", base), code, config, out)
     print(f"{out}: a scorer of {config}")
 
 

@@ -70,7 +70,7 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     """The model of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
     how = section(values, "serve", launch.Serving)
     if judge is None:
-        folder = str(hub.checkpoint("--model", str(model)))
+        folder = str(hub.find("--model", str(model)))
         return LocalSetting(model=folder, dtype=how.dtype, batch_size=how.max_num_seqs)
     setting = section(values, f"judges.{judge}", JudgeSetting)
     own = setting.model if isinstance(setting, ChatJudgeSetting) else None

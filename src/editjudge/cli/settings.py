@@ -42,7 +42,7 @@ def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "
         from editjudge.judges.blind import check_sight  # it loads torch
 
         _, entry = api.entry_of(model)
-        check_sight(hub.checkpoint("--model", entry["model"]), entry.get("adapter"), dtype)
+        check_sight(hub.find("--model", entry["model"]), entry.get("adapter"), dtype)
         print(f"{model}: it loads, and its answers depend on the images")
         return
     found = mistakes()

@@ -14,6 +14,7 @@ from editjudge.core.params import ParamsError
 
 LOCK = Path("models.lock")
 CHECKPOINT = ("*.json", "*.yaml", "*.safetensors", "*.jinja", "*.txt", "*.model", "LICENSE*")
+EXAMPLE = "Qwen/Qwen3-VL-8B-Instruct"
 ID = re.compile(r"(?!(?:models|data|work)/)(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -41,11 +42,11 @@ def _recorded() -> dict[str, str]:
     return json.loads(LOCK.read_text()) if LOCK.is_file() else {}
 
 
-def find(where: str, model: str, patterns: Sequence[str], example: str) -> Path:
-    """The folder `model`; or that of a hub id's files that fit the patterns, fetched where the hub's cache lacks them.
+def find(where: str, model: str, patterns: Sequence[str] = CHECKPOINT, example: str = EXAMPLE) -> Path:
+    """The folder `model`; or that of a hub id's files that fit the patterns, fetched if the hub's cache lacks them.
 
-    `where` is the params field that names it. ParamsError, with what to do: no such folder, and nothing that the hub
-    gives; for a gated model, which licence is to be accepted and which variable to be set."""
+    where: the params field that names it. example: a model of the kind, for the error. ParamsError says what to do:
+    there is no such folder and the hub gives none, or a licence is to be accepted and a variable to be set."""
     if Path(model).is_dir():
         return Path(model)
     advice = f"give a local folder, or a hub id that can be fetched, such as {example}"
@@ -63,11 +64,6 @@ def find(where: str, model: str, patterns: Sequence[str], example: str) -> Path:
         raise ParamsError(f"{where}: no folder {model}, and {why}; {advice}") from None
     record(model, folder.name)
     return folder
-
-
-def checkpoint(where: str, model: str) -> Path:
-    """The folder of a Qwen3-VL, as `find`."""
-    return find(where, model, CHECKPOINT, "Qwen/Qwen3-VL-8B-Instruct")
 
 
 def gated(model: str) -> str:

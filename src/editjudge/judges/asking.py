@@ -238,7 +238,7 @@ def open_scorer(where: str, given: Any) -> protocol.Scorer:
         return features.FeatureScorer(where, setting)
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
-    folder = hub.checkpoint("scorers.model", setting.model)
+    folder = hub.find("scorers.model", setting.model)
     return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, setting.device)
 
 
@@ -264,4 +264,4 @@ def _folder_of(where: str, setting: CheckpointSetting | FeatureSetting) -> Path 
     """The folder of the model, checked; None for the built-in one. ParamsError."""
     if isinstance(setting, FeatureSetting):
         return features.folder_of(where, setting)
-    return hub.checkpoint(f"{where}.model", setting.model)
+    return hub.find(f"{where}.model", setting.model)

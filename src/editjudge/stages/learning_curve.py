@@ -49,7 +49,7 @@ def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder
         (folder / name).mkdir(parents=True)
     for name in ("data/pools", "data/candidates", "data/code", "configs"):
         (folder / name).symlink_to(Path(name).resolve())
-    base = hub.checkpoint("train_judge.base", setting.base)
+    base = hub.find("train_judge.base", setting.base)
     records.write(folder / PAIRS, pairs, "train_pairs")
     changed = values | {"train_judge": values["train_judge"] | steps | {"base": str(base.resolve())}}
     (folder / "params.yaml").write_text(yaml.safe_dump(changed))
@@ -78,7 +78,7 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
     every = records.read(PAIRS, "train_pairs")
     found = []
     with tempfile.TemporaryDirectory() as place:
-        base = hub.checkpoint("train_judge.base", params.leaf(values, "train_judge.base"))
+        base = hub.find("train_judge.base", params.leaf(values, "train_judge.base"))
         untrained, photos = right_answers(values, base, Path(place))
         for share in shares:
             folder, pairs = Path(place) / f"{share:g}", part_of(every, share, swapped)

@@ -15,7 +15,7 @@ by its name before a byte is written."""
 
 
 def run(base: str, adapter: Path, out: Path, dtype: Dtype) -> None:
-    merge_adapter(hub.checkpoint("train_judge.base", base), adapter, out, dtype)
+    merge_adapter(hub.find("train_judge.base", base), adapter, out, dtype)
 
 
 def main() -> None:

@@ -267,8 +267,8 @@ def krippendorff_alpha(
         paired.sum(axis=1)[:, None, None] - 1
     )
     groups = [clusters[row] for row in kept]
-    found = {"judges": len(ratings), "n": len(units), "scored": len(paired), "unscored": len(units) - len(paired)}
-    found["answers"] = int(paired.sum())
+    found: dict[str, Any] = {"judges": len(ratings), "n": len(units), "scored": len(paired)}
+    found |= {"unscored": len(units) - len(paired), "answers": int(paired.sum())}
     for name, prefix, ordinal in (("alpha", "", False), ("ordinal", "ordinal_", True)):
         each = _of_tables(functools.partial(_alpha, ordinal=ordinal), pairs, groups)
         found |= {name: _or_none(each.value), **each.ends(prefix)}

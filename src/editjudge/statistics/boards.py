@@ -61,12 +61,15 @@ def rated(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     found = matches.numbered(table)
     board, (rates, met) = board_of(found, setting), ratings.win_rates(found)
     shown = [[None if math.isnan(x) else x for x in row] for row in rates.tolist()]
+    sides = {*table["model_a"], *table["model_b"]}
+    missing = [f"model {name}" for name in sorted(sides - set(found.models))]
+    missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]
     return vars(board) | {
         "matches": len(table),
         "ties": int((found.outcome == 0).sum()),
         "unscored": len(table) - len(found.outcome),
         "win_rates": {"models": list(found.models), "rates": shown, "n": met.astype(int).tolist()},
-        "warnings": board.warnings + unrated(table, found),
+        "warnings": board.warnings + [f"{name} has no match with a verdict: it is not rated" for name in missing],
     }
 
 
@@ -91,14 +94,6 @@ def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> Rows:
             board, reason = ratings.Leaderboard([], {}, [], 0, []), str(error)
         found.append({column: name, **vars(board), "reason": reason})
     return found
-
-
-def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
-    """A warning for each model and each dimension without a match that has a verdict."""
-    sides = {*table["model_a"], *table["model_b"]}
-    missing = [f"model {name}" for name in sorted(sides - set(found.models))]
-    missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]
-    return [f"{name} has no match with a verdict: it is not rated" for name in missing]
 
 
 def rank_files(

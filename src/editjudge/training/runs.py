@@ -73,7 +73,7 @@ class TrainingJob:
         return ["-m", f"editjudge.stages.{self.stage}", *(["--name", self.name] if self.name else [])]
 
     def base(self) -> Path:
-        return hub.checkpoint(f"{self.section}.base", self.setting.base)
+        return hub.find(f"{self.section}.base", self.setting.base)
 
     def read_rows(self) -> Rows:
         return records.read(self.table, self.contract)

@@ -48,7 +48,7 @@ Setting = TypeVar("Setting", bound=ChatModelSetting)
 def at_hand(where: str, setting: Setting) -> Setting:
     """The setting with its model's folder in the place of a hub id. ParamsError."""
     if isinstance(setting, LocalSetting):
-        return replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
+        return replace(setting, model=str(hub.find(f"{where}.model", setting.model)))
     return setting
 
 
