@@ -41,28 +41,28 @@ def rows(
         found, counting = tiers.grade(sorted(candidates, key=lambda each: each.model), rules)
         graded = {each.candidate.model: each for each in found}
         dropped["candidates_unscored"] += len(candidates) - len(graded)
-        winners = {
-            frozenset((better.candidate.model, worse.candidate.model)): better.candidate.model
-            for better, worse, objection in tiers.compared(found, counting, setting.mode, setting.margin)
-            if objection is None
+        compared = tiers.compared(found, counting, setting.mode, setting.margin)
+        pairs = {
+            frozenset((one.candidate.model, two.candidate.model)): (one, two) for one, two, why in compared if not why
         }
         idle = {m for m, each in known.items() if each["status"] != "failed"} - {each.model for each in candidates}
         for a, b in combinations(sorted([*graded, *idle]), 2):
-            if a in idle and b in idle:
+            if {a, b} <= idle:
                 dropped["both_unedited"] += 1
                 continue
-            winner, rule = winners.get(frozenset((a, b))), UNEDITED
-            if not {a, b} & idle:
-                better, worse = (graded[m].tier for m in ((a, b) if winner != b else (b, a)))
-                rule = f"{better} over {worse}" if winner else "no pair in train_pairs"
-            shown = []
-            for model in (a, b):
-                scores = {FOLLOWING: float(model in graded)}
-                if model in graded:
-                    scores[CONSISTENCY] = round(graded[model].z, 6)
-                place = f"data/candidates/{model}/{task}.parquet/{key}"
-                shown.append(LabelledEdit(place, known[model]["edit_sha256"], model, scores))
+            rule, winner = UNEDITED if {a, b} & idle else "no pair in train_pairs", None
+            if pair := pairs.get(frozenset((a, b))):
+                rule = f"{pair[0].tier} over {pair[1].tier}"
+                winner = "Image A" if pair[0].candidate.model == a else "Image B"
+            places = {model: f"data/candidates/{model}/{task}.parquet/{key}" for model in (a, b)}
+            shown = (_edit(known[model], graded.get(model), place) for model, place in places.items())
             source = (f"data/pools/{task}.parquet/{key}", known[a]["source_sha256"])
-            more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, test), "rule": RULE.format(rule)}
-            more["winner"] = {a: "Image A", b: "Image B", None: None}[winner]
+            more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, test), "winner": winner}
+            more["rule"] = RULE.format(rule)
             yield row(plain(f"{key}.{a}.{b}"), key, task, prompt["instruction"], source, *shown, **more)
+
+
+def _edit(annotation: Row, graded: tiers.Graded | None, name: str) -> LabelledEdit:
+    """name: of its image. graded: None for an edit that changed nothing."""
+    scores = {FOLLOWING: 0.0} if graded is None else {FOLLOWING: 1.0, CONSISTENCY: round(graded.z, 6)}
+    return LabelledEdit(name, annotation["edit_sha256"], annotation["model"], scores)
