@@ -23,8 +23,9 @@ from editjudge.editors import procedural
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
-from editjudge.models.chat.checkpoint import by_products, load_model, load_processor
-from editjudge.models.chat.local_model import LocalModel
+from editjudge.models.chat.checkpoint import by_products
+from editjudge.models.chat.forms import RawReply
+from editjudge.models.chat.local_model import ChatModel, load
 from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import AMOUNTS
 
@@ -33,10 +34,8 @@ BATCH = 32
 
 
 @pytest.fixture(scope="module")
-def judge() -> LocalModel:
-    return LocalModel(
-        load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), style("pvc"), BATCH
-    )
+def judge() -> ChatModel:
+    return load(ROOT / "models/tiny_base")
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +69,15 @@ def both_orders() -> list[Question]:
 
 
 @torch.inference_mode()
-def plain(judge: LocalModel, questions: Sequence[Question]) -> list[str]:
+def plain(judge: ChatModel, questions: Sequence[Question]) -> list[str]:
     """Every image of every question through the processor and the model, as they come."""
-    model, processor, replies = judge.chat_model.model, judge.chat_model.processor, []
+    model, processor, replies = judge.model, judge.processor, []
     for start in range(0, len(questions), BATCH):
         batch = questions[start : start + BATCH]
         decoded = {data: images.decode(data) for q in batch for data in (q.source, q.a, q.b)}
         inputs = processor(
             images=[[decoded[data] for data in (q.source, q.a, q.b)] for q in batch],
-            text=[judge.chat_model.render(messages(q.instruction)) for q in batch],
+            text=[judge.render(messages(q.instruction)) for q in batch],
             padding=True,
             padding_side="left",
             return_tensors="pt",
@@ -88,13 +87,14 @@ def plain(judge: LocalModel, questions: Sequence[Question]) -> list[str]:
     return replies
 
 
-def shared(judge: LocalModel, questions: Sequence[Question]) -> list[str]:
-    judge.chat_model.features.clear()
-    return [said.text for said in judge.ask_many(questions, [0] * len(questions))]
+def shared(judge: ChatModel, questions: Sequence[Question]) -> list[str]:
+    how = {"temperature": 0.0, "max_tokens": 24}
+    replies = judge.ask_many(style("pvc"), [(question, how) for question in questions], BATCH)
+    return [said.text for said in replies if isinstance(said, RawReply)]
 
 
 @contextmanager
-def counted(judge: LocalModel) -> Iterator[dict[str, int]]:
+def counted(judge: ChatModel) -> Iterator[dict[str, int]]:
     """Patches through the vision tower, and tokens of prompts through the language model, padding included."""
     counts = {"patches": 0, "prompt tokens": 0}
 
@@ -105,7 +105,7 @@ def counted(judge: LocalModel) -> Iterator[dict[str, int]]:
         rows, columns = named["inputs_embeds"].shape[:2]
         counts["prompt tokens"] += rows * columns if columns > 1 else 0
 
-    net = judge.chat_model.model.model
+    net = judge.model.model
     hooks = [
         net.visual.register_forward_pre_hook(seen, with_kwargs=True),
         net.language_model.register_forward_pre_hook(read, with_kwargs=True),
@@ -116,7 +116,7 @@ def counted(judge: LocalModel) -> Iterator[dict[str, int]]:
 
 
 def compare(
-    benchmark: BenchmarkFixture, judge: LocalModel, questions: Sequence[Question], least: dict[str, float]
+    benchmark: BenchmarkFixture, judge: ChatModel, questions: Sequence[Question], least: dict[str, float]
 ) -> None:
     """The same replies, `least` times fewer patches and tokens, and in less time."""
     with counted(judge) as few:
@@ -143,12 +143,12 @@ def compare(
 
 
 @pytest.mark.benchmark(group="judge, both orders of 32 questions")
-def test_both_orders(benchmark: BenchmarkFixture, judge: LocalModel, both_orders: list[Question]) -> None:
+def test_both_orders(benchmark: BenchmarkFixture, judge: ChatModel, both_orders: list[Question]) -> None:
     compare(benchmark, judge, both_orders, {"patches": 1.99, "prompt tokens": 1.1})
 
 
 @pytest.mark.benchmark(group="judge, all ordered pairs of 6 edits of 4 sources")
-def test_arena(benchmark: BenchmarkFixture, judge: LocalModel, arena: list[Question]) -> None:
+def test_arena(benchmark: BenchmarkFixture, judge: ChatModel, arena: list[Question]) -> None:
     compare(benchmark, judge, arena, {"patches": 8.0, "prompt tokens": 1.3})
 
 

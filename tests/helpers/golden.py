@@ -41,8 +41,7 @@ from editjudge.labels.tiers import PairsSetting, rules_of
 from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
-from editjudge.models.chat.checkpoint import load_model, load_processor
-from editjudge.models.chat.local_model import LocalModel
+from editjudge.models.chat.local_model import load
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import edits as photo_edits
 from editjudge.photos import locating, writers
@@ -282,8 +281,7 @@ def questions() -> list[Question]:
 
 @functools.cache
 def verdicts() -> list[Verdict]:
-    judge = LocalModel(load_model(merged(), "float32", "cpu"), load_processor(merged()), style("pvc"), 4)
-    return compare(judge, questions())
+    return compare(load(merged(), device="cpu"), style("pvc"), questions(), 4)
 
 
 def verdicts_by_measures() -> list[Any]:

@@ -9,8 +9,8 @@ import torch
 from peft import PeftModel, get_peft_model
 from transformers import Qwen3VLForConditionalGeneration
 
-from editjudge.models.chat.forms import ChatQuestion
-from editjudge.models.chat.local_model import LocalModel
+from editjudge.models.chat.forms import ChatForm, ChatQuestion
+from editjudge.models.chat.local_model import ChatModel
 from tools.tiny_base import tiny
 
 INSTRUCTIONS = ("Remove the cup", "Change the colour of the cup to green", "Make it night")
@@ -53,7 +53,12 @@ def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> 
     return model.eval()
 
 
-def compare(judge: LocalModel, questions: Sequence[ChatQuestion], passes: Sequence[int] | None = None) -> list[Any]:
-    """One answer a question, in the same order: a Verdict, or what else the judge's form gives."""
-    replies = judge.ask_many(questions, passes or [0] * len(questions))
-    return list(map(judge.form.answer, questions, replies))
+def compare(
+    model: ChatModel, form: ChatForm, questions: Sequence[ChatQuestion], batch_size: int = 16, **how: Any
+) -> list[Any]:
+    """One answer a question, in the same order: a Verdict, or what else the form gives. how: `seeds`, one a question,
+    and the rest of a sampling."""
+    seeds = how.pop("seeds", [0] * len(questions))
+    each = [{"temperature": 0.0, "max_tokens": form.max_new_tokens, **how, "seed": seed} for seed in seeds]
+    replies = model.ask_many(form, list(zip(questions, each, strict=True)), batch_size)
+    return list(map(form.answer, questions, replies))

@@ -21,8 +21,8 @@ from editjudge.judges.prompt import completion, messages
 from editjudge.judges.protocol import Edit, Question, swapped
 from editjudge.judges.rubrics import Rubric, pointwise
 from editjudge.judges.styles import Style, style
-from editjudge.models.chat.checkpoint import load_model, load_processor
-from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Chooser, LocalModel, load
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Chooser, load
 from editjudge.models.families.qwen_vl import KEPT_IMAGES
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training.lesson import lora, processor_of
@@ -171,9 +171,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def judge(base_dir: Path) -> LocalModel:
+def judge(base_dir: Path) -> ChatModel:
     """Trained on nothing: its replies are noise."""
-    return LocalModel(load_model(base_dir), load_processor(base_dir), SHORT, 2)
+    return load(base_dir)
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +185,8 @@ def questions() -> list[Question]:
 class Scripted:
     """Forces a judge's model to say each row's reply: a logits processor for `generate`."""
 
-    def __init__(self, judge: LocalModel, replies: list[str]) -> None:
-        tokenizer = judge.chat_model.processor.tokenizer
+    def __init__(self, judge: ChatModel, replies: list[str]) -> None:
+        tokenizer = judge.processor.tokenizer
         self.ids = [[*tokenizer(reply)["input_ids"], tokenizer.eos_token_id] for reply in replies]
         self.step = 0
 
@@ -198,21 +198,20 @@ class Scripted:
         return forced
 
 
-def say(judge: LocalModel, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on the model says these replies, whatever it would say: row by row of a batch of this size."""
-    plain = judge.chat_model.model.generate
+def say(judge: ChatModel, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the model says these replies to a batch of this size, row by row, whatever it would say."""
+    plain = judge.model.generate
 
     def forced(**inputs):
         return plain(**inputs | {"logits_processor": [*inputs["logits_processor"], Scripted(judge, replies)]})
 
-    monkeypatch.setattr(judge.chat_model.model, "generate", forced)
-    monkeypatch.setattr(judge, "batch_size", len(replies))
+    monkeypatch.setattr(judge.model, "generate", forced)
 
 
 def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_unasked(judge, questions, monkeypatch):
     """The model has memory for two chats at a time, and for none of the fourth question."""
-    plain, batches = judge.chat_model.reply, list[int]()
-    wanted = judge.ask_many(questions, [0] * 5)
+    plain, batches = judge.reply, list[int]()
+    wanted = [verdict.reply for verdict in compare(judge, SHORT, questions, 2)]
 
     def scarce(chats, *rest):
         if len(chats) > 2 or any(questions[3].source in chat.images for chat in chats):
@@ -220,19 +219,18 @@ def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_u
         batches.append(len(chats))
         return plain(chats, *rest)
 
-    monkeypatch.setattr(judge.chat_model, "reply", scarce)
-    monkeypatch.setattr(judge, "batch_size", 8)
-    replies = judge.ask_many(questions, [0] * 5)
+    monkeypatch.setattr(judge, "reply", scarce)
+    verdicts = compare(judge, SHORT, questions, 8)
     assert (judge.batch_size, batches) == (1, [2, 1, 1])
-    assert replies[3] == "out of memory, even for one at a time"
+    assert verdicts[3].reason == "out of memory, even for one at a time"
     others = [n for n in range(5) if n != 3]
-    assert [replies[n].text for n in others] == [wanted[n].text for n in others]
+    assert [verdicts[n].reply for n in others] == [wanted[n] for n in others]
 
 
-def test_replies_and_probabilities(judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
+def test_replies_and_probabilities(judge: ChatModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
     replies = [completion("Image A"), completion("Image B"), completion("Tie"), "I cannot"]
     say(judge, replies, monkeypatch)
-    verdicts = compare(judge, questions[:4])
+    verdicts = compare(judge, SHORT, questions[:4])
     assert [v.winner for v in verdicts] == ["Image A", "Image B", "Tie", None]
     assert [v.reply for v in verdicts] == replies
     assert [v.p_a is None for v in verdicts] == [False, False, True, True]
@@ -251,9 +249,8 @@ def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(judg
     monkeypatch.setattr(
         Style, "read", lambda _, text: ("Image B" if '"winner": "Image B"' in text else "Image A", None)
     )
-    monkeypatch.setattr(judge, "form", replace(style("pvc"), max_new_tokens=80))
     say(judge, replies, monkeypatch)
-    first, last, *others = compare(judge, questions[:4])
+    first, last, *others = compare(judge, replace(SHORT, max_new_tokens=80), questions[:4])
     assert (first.winner, last.winner) == ("Image A", "Image B")
     assert first.p_a == pytest.approx(probability(judge, questions[0], replies[0]), abs=1e-5)
     other = replies[1][: replies[1].index("B")] + "A"
@@ -261,19 +258,19 @@ def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(judg
     assert [(v.winner, v.p_a) for v in others] == [("Image A", None)] * 2
 
 
-def probability(judge: LocalModel, question: Question, reply: str) -> float:
+def probability(judge: ChatModel, question: Question, reply: str) -> float:
     """p_a from one unpadded forward pass over the prompt and a reply up to its last " A": without generate or batch."""
-    processor = judge.chat_model.processor
+    processor = judge.processor
     text = processor.apply_chat_template(messages(question.instruction), tokenize=False, add_generation_prompt=True)
     shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
     inputs = processor(images=[shown], text=[text + reply[: reply.rindex(" A")]], return_tensors="pt")
     with torch.no_grad():
-        logits = judge.chat_model.model(**inputs).logits[0, -1]
+        logits = judge.model(**inputs).logits[0, -1]
     a, b = (processor.tokenizer(f" {side}")["input_ids"][0] for side in "AB")
     return torch.softmax(logits[[a, b]], 0)[0].item()
 
 
-def test_a_broken_image_fails_alone(judge: LocalModel):
+def test_a_broken_image_fails_alone(judge: ChatModel):
     good = Question("good", "x", png(0), png(1), png(2))
     bad = [
         Question("text", "x", b"not an image", png(1), png(2)),
@@ -281,23 +278,23 @@ def test_a_broken_image_fails_alone(judge: LocalModel):
         Question("empty", "x", png(0), png(1), b""),
         Question("thin", "x", png(0), png(1), png(2, 1, 300)),
     ]
-    verdicts = compare(judge, [bad[0], good, bad[1], bad[2], bad[3], swapped(good)])
+    verdicts = compare(judge, SHORT, [bad[0], good, bad[1], bad[2], bad[3], swapped(good)], 2)
     reasons = {v.key: v.reason for v in verdicts if v.reply == ""}
     assert [v.key for v in verdicts] == ["text", "good", "cut", "empty", "thin", "good"]
     for key, words in {"text": "source: ", "cut": "a: ", "empty": "b: ", "thin": "too long and thin"}.items():
         assert words in reasons[key]
-    assert compare(judge, []) == []
+    assert compare(judge, SHORT, []) == []
 
 
-def test_any_size_and_shape_of_image(judge: LocalModel, base_dir: Path):
+def test_any_size_and_shape_of_image(judge: ChatModel, base_dir: Path):
     """Height 3 looks like three colour channels to transformers, which would shuffle the image."""
     shapes = [(40, 3), (1, 1), (300, 200), (1, 3), (3, 40)]
     asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
-    for model in (judge, LocalModel(load_model(base_dir, "bfloat16"), load_processor(base_dir), SHORT, 2)):
-        verdicts = compare(model, asked)
+    for model in (load(base_dir, "bfloat16"), judge):
+        verdicts = compare(model, SHORT, asked, 2)
         faults = [v.reason for v in verdicts if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
         assert faults == [], "an untrained model says what it will, but every image is shown to it"
-    _, height, width = judge.chat_model.chats.features[asked[-1].source].grid
+    _, height, width = judge.chats.features[asked[-1].source].grid
     assert width > height
 
 
@@ -312,29 +309,27 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
         load_model(tmp_path)
 
 
-def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
-    def replies(asked: list[Question], passes: list[int], seed: int, batch_size: int) -> list[str]:
-        judge = LocalModel(net, processor, SHORT, batch_size, 1.0, seed)
-        return [verdict.reply for verdict in compare(judge, asked, passes)]
+def test_passes_draw_and_repeat(judge: ChatModel, questions: list[Question]):
+    def replies(asked: list[Question], seeds: list[int], batch_size: int) -> list[str]:
+        found = compare(judge, SHORT, asked, batch_size, temperature=1.0, seeds=seeds)
+        return [verdict.reply for verdict in found]
 
-    net, processor = load_model(base_dir), load_processor(base_dir)
     asked = [questions[0], questions[0], swapped(questions[0]), questions[1]]
-    first = replies(asked, [0, 1, 0, 0], 0, 16)
+    first = replies(asked, [0, 1, 0, 0], 16)
     assert len(set(first)) == 4, "other draws for each pass, order and question"
-    assert replies(asked[1:3], [1, 0], 0, 2) == first[1:3], "whatever else is in the batch"
-    assert replies([replace(asked[0], key="other")], [0], 0, 1) == first[:1]
-    assert replies(asked, [0, 1, 0, 0], 1, 16) != first
+    assert replies(asked[1:3], [1, 0], 2) == first[1:3], "whatever else is in the batch"
+    assert replies([replace(asked[0], key="other")], [0], 1) == first[:1]
+    assert replies(asked, [1, 2, 1, 1], 16) != first
 
 
-def test_scores(base_dir: Path, monkeypatch: pytest.MonkeyPatch):
+def test_scores(judge: ChatModel, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Rubric, "read", lambda _, text: ({"length": float(len(text))}, None))
     form = replace(pointwise(10, "visual_consistency"), max_new_tokens=4)
-    scorer = LocalModel(load_model(base_dir), load_processor(base_dir), form, 2)
     asked = [Edit("x", png(0), png(1), key="good"), Edit("x", png(0), b"no image", key="bad")]
-    good, bad = compare(scorer, asked)
+    good, bad = compare(judge, form, asked)
     assert good.scores == {"length": len(good.reply)}
     assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
     assert (bad.key, bad.scores, bad.usage) == ("bad", None, None)
     assert str(bad.reason).startswith("edited: ")
-    scorer.form = replace(pointwise(10, "visual_quality"), max_new_tokens=4)
-    assert compare(scorer, asked[:1])[0].usage.images == 1
+    form = replace(pointwise(10, "visual_quality"), max_new_tokens=4)
+    assert compare(judge, form, asked[:1])[0].usage.images == 1

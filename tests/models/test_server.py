@@ -23,8 +23,7 @@ from editjudge.judges import prompt
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import style
 from editjudge.models.chat import local_model
-from editjudge.models.chat.checkpoint import load_model, load_processor
-from editjudge.models.chat.local_model import LocalModel
+from editjudge.models.chat.local_model import load
 from editjudge.models.serve import server
 from editjudge.models.serve.server import MOST_PARTS, Body, read_request
 
@@ -87,8 +86,8 @@ def p_a(reply: Any) -> float:
 
 
 def test_answers_over_http_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:
-    judge = LocalModel(load_model(BASE), load_processor(BASE), style("pvc"))
-    for verdict, reply in zip(compare(judge, questions), asyncio.run(ask_all(trained, questions)), strict=True):
+    verdicts = compare(load(BASE), style("pvc"), questions)
+    for verdict, reply in zip(verdicts, asyncio.run(ask_all(trained, questions)), strict=True):
         assert reply.choices[0].message.content == verdict.reply
         assert reply.choices[0].finish_reason == "stop"
         assert p_a(reply) == pytest.approx(verdict.p_a, abs=1e-5)
@@ -101,8 +100,7 @@ def test_answers_over_http_are_those_of_this_process(trained: Running, questions
 
 def test_drawn_answers_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:
     form = replace(style("pvc"), max_new_tokens=24)
-    judge = LocalModel(load_model(BASE), load_processor(BASE), form, temperature=2.0, seed=5)
-    expected = [verdict.reply for verdict in compare(judge, questions, [1] * len(questions))]
+    expected = [v.reply for v in compare(load(BASE), form, questions, temperature=2.0, seeds=[6] * len(questions))]
     replies = asyncio.run(ask_all(trained, questions, temperature=2.0, seed=6))
     assert [reply.choices[0].message.content for reply in replies] == expected
     assert len(set(expected)) > 2, "drawn"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,10 +17,11 @@ import pytest
 import tiny_families
 import torch
 import transformers
-from peft import PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from pictures import png
 from pixel_scorer import Served
 from ruamel.yaml import YAML
+from safetensors.torch import load_file, save_file
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from editjudge.cli import settings
@@ -33,7 +35,7 @@ from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSett
 from editjudge.models.chat import checkpoint
 from editjudge.models.chat.checkpoint import PatchProduct, bound, load_model, load_processor
 from editjudge.models.chat.forms import Inquiry, InquiryForm, RawReply
-from editjudge.models.chat.local_model import Chat, ChatModel, LocalModel, Reply, load
+from editjudge.models.chat.local_model import Chat, ChatModel, Reply, load
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import WholeChats
@@ -46,8 +48,12 @@ from editjudge.training.samples import Sample
 from editjudge.training.settings import SingleEdits, TrainJudgeSetting
 
 ROOT = Path(__file__).parents[2]
-PROFILES = [None, *sorted(file.stem for file in (ROOT / "profiles").iterdir())]
-PUBLISHED = {"shortest_edge": 65_536, "longest_edge": 16_777_216}  # Qwen3-VL's own bounds on pixels
+READY = "configs/judges.yaml"
+PROFILES = [None, *sorted(file.stem for file in (ROOT / "profiles").iterdir()), READY]
+PUBLISHED = {  # bounds on pixels in the repositories of two families
+    "qwen3_vl": {"size": {"shortest_edge": 65_536, "longest_edge": 16_777_216}},
+    "qwen2_5_vl": {"min_pixels": 3_136, "max_pixels": 12_845_056},
+}
 SIDES = ((512, 512), (1024, 1024), (1600, 1200), (300, 40), (40, 96))
 BRIEF = {"max_steps": 1, "held_out_share": 0.0, "min_pixels": 0, "max_pixels": 0}
 
@@ -126,6 +132,34 @@ def test_a_judge_is_trained_merged_and_served(family, pairs, pictures, tmp_path)
     assert said["choices"][0]["message"]["content"] == answers[3].text
 
 
+@pytest.mark.parametrize(
+    ("name", "now", "then"),
+    [
+        ("qwen2_5_vl", "model.language_model.", "model."),
+        ("gemma3", "model.language_model.", "language_model.model."),
+        ("internvl", "model.language_model.", "language_model.model."),
+    ],
+)
+def test_an_adapter_whose_parts_had_other_names_when_it_was_trained(
+    name: str, now: str, then: str, pictures: dict[str, bytes], tmp_path: Path
+) -> None:
+    """As adapters on the hub of transformers before 4.52 have them."""
+    base = tiny_families.save(name, tmp_path / "base")
+    settings = LoraConfig(r=2, target_modules=r".*language_model.*\.[qv]_proj", init_lora_weights=False)
+    get_peft_model(load_model(base), settings).save_pretrained(str(tmp_path / "now"))
+    shutil.copytree(tmp_path / "now", tmp_path / "then")
+    file = tmp_path / "then/adapter_model.safetensors"
+    tensors = {key.replace(f".{now}", f".{then}"): tensor for key, tensor in load_file(file).items()}
+    assert not set(tensors) & set(load_file(file))
+    save_file(tensors, file, {"format": "pt"})
+    for which in ("now", "then"):
+        merge_adapter(base, tmp_path / which, tmp_path / f"{which}-merged")
+    assert_same(*(replies(load(base, adapter=tmp_path / which), pictures) for which in ("now", "then")))
+    merged, expected = (load_model(tmp_path / f"{which}-merged").state_dict() for which in ("then", "now"))
+    assert all(torch.equal(merged[key], weight) for key, weight in expected.items())
+    assert any(not torch.equal(weight, expected[key]) for key, weight in load_model(base).state_dict().items())
+
+
 def test_a_scorer_of_any_family(family: Path, scored: list[Sample], pictures: dict[str, bytes], tmp_path: Path) -> None:
     """What was trained scores the same when it is loaded, as a plain checkpoint of the family with a head."""
     lesson = lessons.scorer(**BRIEF)
@@ -160,12 +194,12 @@ def test_bounds_on_pixels(family: Path) -> None:
 
 def entries(profile: str | None) -> Iterator[tuple[str, LocalSetting, Any]]:
     """Each checkpoint that a judge, a scorer or a rater has: what it is called, its setting, and its training here."""
-    text = YAML()
-    values = text.load((ROOT / "params.yaml").read_text())
-    if profile:
-        settings.apply(values, profile)
-    values = json.loads(json.dumps(values))
-    made = {"models/judge": read("train_judge", TrainJudgeSetting, values["train_judge"])}
+    values, made = YAML().load((ROOT / (READY if profile == READY else "params.yaml")).read_text()), dict[str, Any]()
+    if profile not in (None, READY):
+        settings.apply(values, str(profile))
+    values = {"scorers": {}, "train_scorer": {}} | json.loads(json.dumps(values))
+    if profile != READY:
+        made = {"models/judge": read("train_judge", TrainJudgeSetting, values["train_judge"])}
     for name, given in values["train_scorer"].items():
         made[f"models/scorers/{name}"] = read(f"train_scorer.{name}", SingleEdits, given)
     for section, kind in (("judges", JudgeSetting), ("raters", RaterSetting), ("scorers", ScorerEntry)):
@@ -193,13 +227,15 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
         given = {"input_data_format": "channels_last", "return_tensors": "pt", **told}
         return [int(show(images=[image], **given)["image_grid_thw"].prod()) // 4 for image in shown]
 
-    published = tiny_families.save("qwen3_vl", tmp_path / "published")
-    content = json.loads((published / "preprocessor_config.json").read_text())
-    (published / "preprocessor_config.json").write_text(json.dumps(content | {"size": PUBLISHED}))
+    published = {kind: tiny_families.save(kind, tmp_path / kind) for kind in PUBLISHED}
+    for kind, bounds in PUBLISHED.items():
+        content = json.loads((published[kind] / "preprocessor_config.json").read_text())
+        (published[kind] / "preprocessor_config.json").write_text(json.dumps(content | bounds))
     found = dict[str, list[int]]()
     for name, setting, training in entries(profile):
         base = ROOT / (training.base if training else setting.model)
-        folder = base = base if base.is_dir() else published
+        kind = "qwen2_5_vl" if "Qwen2.5" in setting.model or "ImgEdit" in setting.model else "qwen3_vl"
+        folder = base = base if base.is_dir() else published[kind]
         if training:
             processor = processor_of(base, training)
             rows = Prepare(processor, Lesson(training).columns, dict, 0, False)
@@ -216,15 +252,29 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
             processor.image_processor.do_resize = False
             found[name] = tokens(processor, shown)
         whole = [images.decode(picture) for picture in pictures]
-        asked = tokens(bound(load_processor(folder), setting.min_pixels, setting.max_pixels), whole)
+        lora_dir = None
+        if setting.lora:  # of a larger size than the base's, which its repository says in the older file alone
+            lora_dir = tmp_path / name
+            some = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+            get_peft_model(load_model(base), some).save_pretrained(str(lora_dir))
+            content = json.loads((base / "preprocessor_config.json").read_text())
+            larger = {"min_pixels": 300 * 300, "max_pixels": 600 * 600}
+            (lora_dir / "preprocessor_config.json").write_text(json.dumps(content | larger))
+        processor = load(folder, adapter=lora_dir).processor if lora_dir else load_processor(folder)
+        asked = tokens(bound(processor, setting.min_pixels, setting.max_pixels), whole)
         assert found.setdefault(name, asked) == asked, name
-        words = launch.command(replace(setting, model=str(folder)), Serving("vllm", program=sys.executable), 1)
+        served = replace(setting, model=str(folder), adapter=str(lora_dir or "none"))
+        words = launch.command(served, Serving("vllm", program=sys.executable), 1)
         flag = "--mm-processor-kwargs"
         told = json.loads(words[words.index(flag) + 1]) if flag in words else {}
         assert tokens(load_processor(folder), whole, **told) == asked, name
     if profile == "paper":
         assert found["raters.imgedit_judge"][0] > 900, "of 512 x 512 pixels"
         assert found["judges.pvc_judge"] == found["judges.base"]
+    if profile == READY:
+        assert len(found) == 8
+        assert found["raters.imgedit_judge_published"][0] > 1200
+        assert found["raters.editscore_7b"][0] < 500, "the adapter's sizes, not its base's"
 
 
 def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path: Path, pictures: dict[str, bytes]) -> None:
@@ -244,8 +294,7 @@ def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path: Path, pi
     model.processor.chat_template = f"{model.processor.chat_template}<think>\n"
     model.processor.save_pretrained(tmp_path / "qwen3_5")
     assert checkpoint.opens_thinking(tmp_path / "qwen3_5")
-    local = LocalModel(model.model, model.processor, form, max_new_tokens=7)
-    [said] = local.ask_many([inquiry], [0])
+    [said] = model.ask_many(form, [(inquiry, {"temperature": 0.0, "max_tokens": 7})], 1)
     assert isinstance(said, RawReply)
     assert said.usage is not None
     assert said.usage.tokens_out == 7

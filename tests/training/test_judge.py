@@ -28,7 +28,7 @@ from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model, load_processor
-from editjudge.models.chat.local_model import LocalModel
+from editjudge.models.chat.local_model import load
 from editjudge.models.endpoint.pictures import PixelLimits
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import lesson, trainer
@@ -194,9 +194,9 @@ def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path):
     pictures |= {f"1{int(name):02}": images.encode_png(a.clip(0, 255).astype(np.uint8)) for name, a in noise.items()}
     parts = lesson.split(lesson.dataset(pairs), 0.0, 0.25, 42)
     made = trainer.Trainer(LESSON, parts, base, pictures.__getitem__, tmp_path / "none")
-    asked_judge = LocalModel(load_model(BASE), load_processor(BASE), style("pvc"))
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in pairs]
-    right = [answer.winner == s.winner for answer, s in zip(compare(asked_judge, asked), pairs, strict=True)]
+    said = compare(load(BASE), style("pvc"), asked)
+    right = [answer.winner == s.winner for answer, s in zip(said, pairs, strict=True)]
     assert 0 < sum(right) < len(right)
     rows = lesson.dataset(pairs).with_transform(made.shown)
     assert made.lesson.right(made.answers(rows), rows) == right

@@ -2,7 +2,7 @@
 
 Weights are random (`random_base.py`), sizes and settings are the published ones: LoRA of rank 64 on the language model,
 bfloat16, gradient checkpointing, 16 pairs a step as micro-batches, three images of 1280 x 32^2 pixels each. The work
-goes through the project's own code: `trainer.train`, `merge_adapter`, `LocalModel`. It prints a table and
+goes through the project's own code: `trainer.train`, `merge_adapter`, `ChatModel`. It prints a table and
 writes JSON. It first prints about how many GB it needs: for 8B a GPU of 24 GB with micro-batches of one pair (67 GB
 with 16), 37 GB of disk and 26 GB of the host's memory. Of several GPUs it takes the first: trl refuses more of them in
 one process.
@@ -40,8 +40,8 @@ from editjudge.core import images, params
 from editjudge.judges.prompt import WINNERS, completion, messages
 from editjudge.judges.protocol import Question, combine_all, in_both_orders
 from editjudge.judges.styles import style
-from editjudge.models.chat.checkpoint import load_model, load_processor
-from editjudge.models.chat.local_model import LocalModel
+from editjudge.models.chat.checkpoint import load_processor
+from editjudge.models.chat.local_model import load
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.stages import train_judge
 from editjudge.training import trainer
@@ -233,11 +233,11 @@ def judge(model: Path, pairs: Sequence[Sample], pictures: Mapping[str, bytes], w
         Question(pair.key, pair.instruction, *(pictures[getattr(pair, name)] for name in SIDES))
         for pair in pairs[: words.questions]
     ]
-    net, form = load_model(model, "bfloat16", device), replace(style("pvc"), max_new_tokens=REPLY)
-    judging = LocalModel(net, load_processor(model), form, words.judge_batch)
-    judging.ask_many(asked[:1], [0])
+    judging, form, how = load(model, "bfloat16", device=device), style("pvc"), {"temperature": 0.0, "max_tokens": REPLY}
+    judging.ask_many(form, [(asked[0], how)], 1)
     start, both = time.perf_counter(), in_both_orders(asked)
-    answers = combine_all(list(map(form.answer, both, judging.ask_many(both, [0] * len(both)))), "probability")
+    replies = judging.ask_many(form, [(question, how) for question in both], words.judge_batch)
+    answers = combine_all(list(map(form.answer, both, replies)), "probability")
     return len(answers) / seconds(start)
 
 

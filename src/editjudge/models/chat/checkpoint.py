@@ -23,7 +23,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processo
 from editjudge.core import checkpoints, images
 from editjudge.core.errors import FileError
 from editjudge.models.endpoint.replies import THINKING
-from editjudge.models.weights.adapter import image_sizes
+from editjudge.models.weights.adapter import image_settings, image_sizes
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -140,12 +140,14 @@ def opens_thinking(model_dir: str | Path) -> bool:
     return chat.rstrip().endswith(THINKING)
 
 
-def bound(processor: Any, least: int, most: int) -> Any:
-    """The processor, which from now on shows images at `least` to `most` pixels; 0 leaves a bound as it is.
+def bound(processor: Any, least: int = 0, most: int = 0, adapter: Path | None = None) -> Any:
+    """The processor, which from now on shows images at `least` to `most` pixels; 0 leaves a bound as it is: as the
+    adapter in a folder was trained with it, if one is given that says so.
 
-    FileError as `image_sizes`, which a server is told."""
+    FileError as `image_settings` and `image_sizes`, by which a server is told the same."""
     images = processor.image_processor
-    for name, value in image_sizes(images.to_dict(), least, most).items():
+    own = image_settings(adapter) if adapter else {}
+    for name, value in image_sizes(own or images.to_dict(), least, most).items():
         setattr(images, name, SizeDict(**value) if name == "size" else value)
     return processor
 

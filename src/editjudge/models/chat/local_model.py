@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,10 +26,14 @@ from editjudge.models.endpoint.replies import THINKING
 from editjudge.models.endpoint.spending import Usage
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import Chat, WholeChats
-from editjudge.models.weights.adapter import check_patterns, read_config
+from editjudge.models.weights.adapter import check_patterns, older_names, read_config
 from editjudge.vision.loading import NoMemory, within_memory
 
+# What peft raises of an adapter that it cannot load.
+WRONG = (ValueError, TypeError, LookupError, AttributeError, ImportError, Warning)
+UNLOADABLE = (*WRONG, OSError, RuntimeError, SafetensorError)
 ADDED = re.compile(r"\.(lora_|modules_to_save\.)")  # in the names of what peft adds to a model
+Asked: TypeAlias = tuple[ChatQuestion, Mapping[str, Any]]  # a question, and how its reply is sampled (asking.sampling)
 TOP = 20  # likeliest tokens that are kept at each place of a reply
 HEXADECIMAL = re.compile("<0x[0-9A-F]{2}>")  # a byte that is a token, in the manner of SentencePiece
 BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}  # of the letters of byte-level tokens
@@ -41,7 +45,8 @@ class Reply:
 
     logprobs (T,), top (T, TOP) of the tokens top_ids (T, TOP), watched (T, W): natural logarithms of the model's own
     probabilities (temperature 1, all tokens), float32.
-    tokens_in, tokens_out: the chat's tokens, images included; those written, the end of the turn included.
+    tokens_in, tokens_out: the chat's tokens, images included; those written, the end of the turn included. images: of
+    the chat.
     finished: whether the model ended its turn; if not, the limit did."""
 
     text: str
@@ -52,11 +57,14 @@ class Reply:
     watched: np.ndarray
     tokens_in: int
     tokens_out: int
+    images: int
     finished: bool
 
 
 class ChatModel:
-    """Replies to chats; for one thread at a time."""
+    """Replies to chats; for one thread at a time. batch_size: of what goes through it together, in `ask_many`."""
+
+    batch_size = 1
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor
@@ -96,6 +104,56 @@ class ChatModel:
             replies.update(zip(rows, self._reply([chats[row] for row in rows], pixels, watch), strict=True))
         return [replies[row] for row in range(len(chats))]
 
+    def ask_many(self, form: ChatForm, asked: Sequence[Asked], batch_size: int) -> list[RawReply | str]:
+        """The replies to questions of a form as they come, or the words that say why a question could not be asked.
+
+        Each call begins without what others have seen, so that they change no reply. Out of memory: half the batch,
+        from then on; a question that does not fit by itself could not be asked."""
+        self.chats, self.batch_size = type(self.chats)(self.model, self.processor), batch_size
+        said = [self.processor.tokenizer(reply)["input_ids"] for reply in form.watched]
+        watch: tuple[int, ...] = next((each for each in zip(*said, strict=False) if len(set(each)) > 1), ())
+        replies: list[RawReply | str] = []
+        while len(replies) < len(asked):
+            try:
+                replies += within_memory(self, partial(self._batch, form, watch, asked[len(replies) :]))
+            except NoMemory as error:
+                replies.append(str(error))
+        return replies
+
+    def _batch(self, form: ChatForm, watch: Sequence[int], asked: Sequence[Asked]) -> list[RawReply | str]:
+        """The replies to the first of them that go through the model together; or which image cannot be used."""
+        pixels: dict[bytes, np.ndarray] = {}
+        chats: list[Chat | str] = []
+        for question, how in asked[: self.batch_size]:
+            shown = []
+            try:
+                for name in form.images:
+                    shown.append(data := bytes(question.images[name]))
+                    pixels[data] = pixels[data] if data in pixels else decode(data)
+            except images.ImageError as error:
+                chats.append(f"{name}: {error}")
+                continue
+            drawn = {name: how[name] for name in ("temperature", "top_p", "top_k", "seed") if name in how}
+            text = self.render(form.messages(question.instruction))
+            chats.append(Chat(text, tuple(shown), how["max_tokens"], **drawn))
+        replies = iter(self.reply([chat for chat in chats if isinstance(chat, Chat)], pixels, watch))
+        return [chat if isinstance(chat, str) else self._said(next(replies), watch) for chat in chats]
+
+    def _said(self, reply: Reply, watch: Sequence[int]) -> RawReply:
+        """Its tokens, if any are watched: a watched token that was written has the probabilities of all watched ones,
+        the model's own at temperature 1. No seconds in the usage: the same question shall give the same record, and a
+        batch has no time for each."""
+        tokens: list[dict[str, Any]] = []
+        for token, watched in zip(reply.tokens, reply.watched.tolist(), strict=True) if watch else ():
+            likely = zip(watch, watched, strict=True) if token in watch else ()
+            top = [self._token(each) | {"logprob": logprob} for each, logprob in likely]
+            tokens.append(self._token(token) | ({"top_logprobs": top} if top else {}))
+        return RawReply(reply.text, spoken(tokens), Usage(1, reply.tokens_in, reply.tokens_out, reply.images))
+
+    def _token(self, token: int) -> dict[str, Any]:
+        piece = self.piece(token)
+        return {"token": piece.decode(errors="replace"), "bytes": list(piece)}
+
     def _reply(self, chats: Sequence[Chat], pixels: Mapping[bytes, np.ndarray], watch: Sequence[int]) -> list[Reply]:
         """All these chats have the same number of images."""
         inputs = self.chats.inputs(chats, pixels)
@@ -115,7 +173,8 @@ class ChatModel:
             text = THINKING + text if chats[n].text.rstrip().endswith(THINKING) else text  # the template opens it
             logprobs, top_ids, top, watched = (each[n, :length] for each in places)
             ended, tokens = length < len(written), tuple(written[:length])
-            replies.append(Reply(text, tokens, logprobs, top_ids, top, watched, tokens_in, length + ended, ended))
+            counts = (tokens_in, length + ended, len(chats[n].images))
+            replies.append(Reply(text, tokens, logprobs, top_ids, top, watched, *counts, ended))
         return replies
 
 
@@ -161,11 +220,12 @@ def load(
 ) -> ChatModel:
     """A local checkpoint, with a LoRA adapter (peft's) if one is given. device: None takes a GPU where there is one.
 
-    Images are then shown as the adapter's processor says, where one lies beside it. Raises what load_model and
+    Images are then shown in the sizes of the adapter's processor, where one lies beside it. Raises what load_model and
     load_processor raise; FileError: an adapter that is broken, lacks a part or does not fit."""
     model = load_model(model_dir, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    processor = load_processor(model_dir)
     if adapter is None:
-        return ChatModel(model, load_processor(model_dir))
+        return ChatModel(model, processor)
     from peft import PeftModel
 
     folder = Path(adapter)
@@ -173,101 +233,23 @@ def load(
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Found missing adapter keys")  # which peft leaves as it starts them
-            PeftModel.from_pretrained(model, str(folder)).eval()  # puts its layers into the model itself
-    except (Warning, OSError, ValueError, TypeError, LookupError, RuntimeError, SafetensorError) as error:
+            named = older_names(model)
+            PeftModel.from_pretrained(model, str(folder), key_mapping=named).eval()  # puts its layers into the model
+    except UNLOADABLE as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise FileError(f"{folder} cannot be loaded: {' '.join(str(error).split()):.300}") from error
     added = ((name, weight) for name, weight in model.named_parameters() if ADDED.search(name))
     check_finite(folder, added)
-    return ChatModel(model, load_processor(adapter if Path(adapter, "processor_config.json").is_file() else model_dir))
-
-
-class LocalModel:
-    """Answers questions in the form `form`, in batches.
-
-    temperature: above 0 replies are drawn, with random numbers that depend on the seed, the question's content and the
-    pass, not on the batch. top: top_p and top_k. max_new_tokens: of a reply, thinking included; 0: what the form
-    needs."""
-
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        form: ChatForm,
-        batch_size: int = 16,
-        temperature: float = 0.0,
-        seed: int = 0,
-        max_new_tokens: int = 0,
-        top: tuple[float, int] = (1.0, 0),
-    ) -> None:
-        self.chat_model, self.batch_size, self.form = ChatModel(model, processor), batch_size, form
-        self.temperature, self.seed, self.max_new_tokens, self.top = temperature, seed, max_new_tokens, top
-        replies = [processor.tokenizer(reply)["input_ids"] for reply in form.watched]
-        self.watched: tuple[int, ...] = next((each for each in zip(*replies, strict=False) if len(set(each)) > 1), ())
-
-    def ask_many(self, questions: Sequence[ChatQuestion], passes: Sequence[int]) -> list[RawReply | str]:
-        """The replies as they come, or the words that say why a question could not be asked.
-
-        Out of memory: half the batch, from then on; a question that does not fit by itself could not be asked."""
-        replies: list[RawReply | str] = []
-        while len(replies) < len(questions):
-            try:
-                replies += within_memory(self, partial(self._batch, questions, passes, len(replies)))
-            except NoMemory as error:
-                replies.append(str(error))
-        return replies
-
-    def _batch(self, questions: Sequence[ChatQuestion], passes: Sequence[int], start: int) -> list[RawReply | str]:
-        """The replies to as many as go through the model together, from `start` on; or which image cannot be used."""
-        batch = slice(start, start + self.batch_size)
-        pixels: dict[bytes, np.ndarray] = {}
-        chats: list[Chat | str] = []
-        for question, number in zip(questions[batch], passes[batch], strict=True):
-            shown = []
-            try:
-                for name in self.form.images:
-                    shown.append(data := bytes(question.images[name]))
-                    pixels[data] = pixels[data] if data in pixels else decode(data)
-            except images.ImageError as error:
-                chats.append(f"{name}: {error}")
-                continue
-            text, seed = self.chat_model.render(self.form.messages(question.instruction)), self.seed + number
-            limit = self.max_new_tokens or self.form.max_new_tokens
-            chats.append(Chat(text, tuple(shown), limit, self.temperature, self.top[0], seed, self.top[1]))
-        asked = [chat for chat in chats if isinstance(chat, Chat)]
-        replies = iter(self.chat_model.reply(asked, pixels, self.watched))
-        return [chat if isinstance(chat, str) else self._said(next(replies)) for chat in chats]
-
-    def _said(self, reply: Reply) -> RawReply:
-        """Its tokens, if the form watches any: a watched token that was written has the probabilities of all watched
-        ones, the model's own at temperature 1. No seconds in the usage: the same question shall give the same record,
-        and a batch has no time for each."""
-        tokens: list[dict[str, Any]] = []
-        places = zip(reply.tokens, reply.watched.tolist(), strict=True)
-        for token, watched in places if self.watched else ():
-            likely = zip(self.watched, watched, strict=True) if token in self.watched else ()
-            top = [self._token(each) | {"logprob": logprob} for each, logprob in likely]
-            tokens.append(self._token(token) | ({"top_logprobs": top} if top else {}))
-        return RawReply(reply.text, spoken(tokens), Usage(1, reply.tokens_in, reply.tokens_out, len(self.form.images)))
-
-    def _token(self, token: int) -> dict[str, Any]:
-        piece = self.chat_model.piece(token)
-        return {"token": piece.decode(errors="replace"), "bytes": list(piece)}
-
-
-def local_model(setting: TransformersSetting, form: ChatForm, temperature: float, seed: int, device: str) -> LocalModel:
-    """The setting's model on the device, which is loaded once."""
-    if setting.workers != 1:
-        torch.set_num_threads(1)
-    loaded = _loaded(setting, device)
-    limit, top = setting.max_new_tokens, (setting.top_p, setting.top_k)
-    return LocalModel(loaded.model, loaded.processor, form, setting.batch_size, temperature, seed, limit, top)
+    return ChatModel(model, bound(processor, adapter=folder))
 
 
 @lru_cache(maxsize=1)
-def _loaded(setting: TransformersSetting, device: str) -> ChatModel:
-    """The model, which shows images in the setting's bounds on pixels; where they are 0, in those of its processor."""
-    loaded = load(setting.model, setting.dtype, setting.lora, device)
-    bound(loaded.processor, setting.min_pixels, setting.max_pixels)
-    return loaded
+def opened(setting: TransformersSetting, device: str) -> ChatModel:
+    """The setting's model on the device, which shows images in the setting's bounds on pixels; where they are 0, in
+    those of its processor. The one used last stays open."""
+    if setting.workers != 1:
+        torch.set_num_threads(1)
+    model = load(setting.model, setting.dtype, setting.lora, device)
+    bound(model.processor, setting.min_pixels, setting.max_pixels)
+    return model

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -189,16 +189,13 @@ def _each(chunk: list[int], replies: list[RawReply | str] | Failure) -> list[Any
 def _answering(
     setting: TransformersSetting, device: str
 ) -> Callable[[tuple[ChatForm, Sequence[ChatTask]]], list[RawReply | str]]:
-    """In a worker: the next replies to a chunk's tasks of a form, by a model that has seen no other."""
-    from editjudge.models.chat.local_model import local_model
+    """In a worker: the next replies to a chunk's tasks of a form."""
+    from editjudge.models.chat.local_model import opened
 
     def replies(given: tuple[ChatForm, Sequence[ChatTask]]) -> list[RawReply | str]:
-        (form, tasks), found = given, list[RawReply | str]()
-        for tried, group in groupby(tasks, key=lambda task: len(task.said)):
-            same, how = list(group), sampling(setting, form, 0, tried)
-            model = local_model(setting, form, how["temperature"], how.get("seed", setting.seed), device)
-            found += model.ask_many([task.question for task in same], [task.number for task in same])
-        return found
+        form, tasks = given
+        asked = [(task.question, sampling(setting, form, task.number, len(task.said))) for task in tasks]
+        return opened(setting, device).ask_many(form, asked, setting.batch_size)
 
     return replies
 

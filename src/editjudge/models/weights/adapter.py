@@ -111,6 +111,16 @@ def image_sizes(images: Mapping[str, Any], least: int = 0, most: int = 0) -> dic
     return own
 
 
+def older_names(model: Any) -> dict[str, str]:
+    """What names of parts that a model had in older versions of transformers have become, as regular expressions and
+    their replacements. peft knows them of some types of models alone, and Qwen2.5-VL is none of these."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightRenaming
+
+    rules = [rule for rule in get_model_conversion_mapping(model) if isinstance(rule, WeightRenaming)]
+    return {rule.source_patterns[0]: rule.target_patterns[0] for rule in rules if not rule.scope_prefix}
+
+
 def check_patterns(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
     """FileError: target_modules or exclude_modules is no regular expression, or one that is not matched with all of
     the names in SECONDS. peft would go on for ever, and nothing but the end of a process ends `re`."""

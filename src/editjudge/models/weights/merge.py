@@ -1,9 +1,10 @@
 """Merging a LoRA adapter into its base: a plain checkpoint, in the base's own layout, that any runtime serves.
 
-All settings and headers are read and checked before a byte is written. Then the base's files are streamed, a piece of
-16 MB at a time in each of a few threads: what the adapter does not touch is copied, and what it does is summed in
-float32, a block of rows at a time. So memory does not grow with the model. The same base and adapter give the same
-bytes.
+What the adapter changes is what peft says: it makes the adapter of the base without memory for weights (on torch's
+meta device), and the files must have just its tensors. All settings and headers are read and checked before a byte is
+written. Then the base's files are streamed, a block of rows at a time in each of a few threads: what the adapter does
+not touch is copied, and what it does is summed in float32. So memory does not grow with the model. The same base and
+adapter give the same bytes.
 
 safetensors' own writer wants all tensors of a file in memory. The form is simple: eight bytes with the length of a JSON
 header (little endian), the header (padded with spaces to a multiple of eight), and the tensors without gaps."""
@@ -11,12 +12,12 @@ header (little endian), the header (padded with spaces to a multiple of eight), 
 import errno
 import json
 import math
-import re
 import shutil
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -51,21 +52,12 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PROCESSORS = (PROCESSOR, IMAGES)
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")  # of the base, beside its weights
 MADE = {INDEX, "config.json", "merge.json", "README.md"}
-PIECE = 1 << 24  # bytes that are read at once
-BLOCK = 1 << 20  # values that are summed together: in float32 they stay in a core's cache
+BLOCK = 1 << 20  # values that are read and summed at once: in float32 they stay in a core's cache
 MOST_WORKERS = 8
 CARD = Path(__file__).with_name("card.md").read_text()
 
-PREFIX = "base_model.model."
-PART = re.compile(r"(.+)\.(lora_.+)")
-FACTORS = {"lora_A.weight", "lora_B.weight"}
-EMBEDDINGS = ("embed_tokens", "lm_head")
-# Settings of peft that are followed here, and those that a merge does not depend on: they say how the adapter was made
-# or trained, or (fan_in_fan_out) mean layers that these models have not. A value in any other setting is refused.
-KNOWN = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
-KNOWN |= {"layers_to_transform", "init_lora_weights", "auto_mapping", "base_model_name_or_path", "revision"}
-KNOWN |= {"task_type", "inference_mode", "peft_version", "lora_dropout", "layers_pattern", "fan_in_fan_out"}
-KNOWN |= {"ensure_weight_tying", "megatron_core", "qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
+PREFIX, NAME = "base_model.model.", "default"  # of an adapter's tensors in its file; of adapters in peft
+EMBEDDINGS = {"embed_tokens", "lm_head"}
 KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts also changed the base's weights
 
 
@@ -123,28 +115,30 @@ Change = StoredTensor | Delta
 Header: TypeAlias = tuple[dict[str, str], dict[str, StoredTensor]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Base:
     """A checkpoint: its configuration, the header of each weight file by name, and its index if it has several.
 
-    names: of the tensors that are whole weights of the model, what it calls them. transformers makes other weights of
-    several tensors: of experts."""
+    net: its model, without memory for weights. renamed: gives a stored tensor the name that the model has for it, and
+    the rule by which transformers makes another weight of several tensors (of experts), or None."""
 
     folder: Path
     config: dict[str, Any]
     shards: dict[str, Header]
     index: dict[str, Any] | None
-    names: dict[str, str] = field(default_factory=dict)
+    net: Any
+    renamed: Callable[[str], tuple[str, str | None]]
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
         """By the names in the files."""
         return {name: tensor for _, tensors in self.shards.values() for name, tensor in tensors.items()}
 
-    @property
-    def weights(self) -> dict[str, StoredTensor]:
-        """By the model's names."""
-        return {self.names[name]: tensor for name, tensor in self.tensors.items() if name in self.names}
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What the model calls the tensors that are whole weights of it, by their names in the files."""
+        known = {stored: self.renamed(stored) for stored in self.tensors}
+        return {stored: name for stored, (name, of_several) in known.items() if of_several is None}
 
     @property
     def tied(self) -> bool:
@@ -219,38 +213,33 @@ def read_base(folder: Path) -> Base:
         names = sorted(set(index["weight_map"].values()))
     else:
         raise FileNotFoundError(f"{folder} has no weights in safetensors: neither {SINGLE} nor {INDEX}")
-    base = Base(folder, config, {name: read_header(folder / name) for name in names}, index)
+    net, renamed = _model(folder, kind)
+    base = Base(folder, config, {name: read_header(folder / name) for name in names}, index, net, renamed)
     if index is not None:
         held = {name: file for file, (_, tensors) in base.shards.items() for name in tensors}
         if wrong := sorted(set(held.items()) ^ set(index["weight_map"].items())):
             raise FileError(f"{folder / INDEX} and the files do not agree on {wrong[0][0]}")
-    return _named(base, kind)
+    missing = {name for name, _ in net.named_parameters()} - {renamed(stored)[0] for stored in base.tensors}
+    if missing := missing - ({"lm_head.weight"} if base.tied else set()):
+        first = ", ".join(sorted(missing)[:3])
+        raise FileError(f"{folder} lacks {len(missing)} weights of a {kind.__name__}: {first}")
+    return base
 
 
-def _named(base: Base, kind: Any) -> Base:
-    """The base with the names that its model gives to its tensors, as transformers does when it loads them. FileError:
-    tensors are missing, which it would fill by chance."""
+def _model(folder: Path, kind: Any) -> tuple[Any, Callable[[str], tuple[str, str | None]]]:
+    """`net` and `renamed` of a Base, by transformers. FileError: a configuration of which no model can be made."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightRenaming, rename_source_key
 
     try:
         with torch.device("meta"):
-            net = kind(kind.config_class.from_pretrained(base.folder, local_files_only=True))
+            net = kind(kind.config_class.from_pretrained(folder, local_files_only=True))
     except (OSError, ValueError, TypeError, LookupError, StrictDataclassError) as error:
-        raise FileError(f"{base.folder / 'config.json'}: {' '.join(str(error).split())}") from error
+        raise FileError(f"{folder / 'config.json'}: {' '.join(str(error).split())}") from error
     rules, state = get_model_conversion_mapping(net), net.state_dict()
-    renamed = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     made: Any = [rule for rule in rules if not isinstance(rule, WeightRenaming)]
-    names, missing = dict[str, str](), {name for name, _ in net.named_parameters()}
-    for stored in base.tensors:
-        name, of_several = rename_source_key(stored, renamed, made, net.base_model_prefix, state)
-        missing.discard(name)
-        if of_several is None:
-            names[stored] = name
-    if missing := missing - ({"lm_head.weight"} if base.tied else set()):
-        first = ", ".join(sorted(missing)[:3])
-        raise FileError(f"{base.folder} lacks {len(missing)} weights of a {kind.__name__}: {first}")
-    return replace(base, names=names)
+    return net, lambda stored: rename_source_key(stored, renamings, made, net.base_model_prefix, state)
 
 
 def read_header(file: Path) -> Header:
@@ -285,92 +274,79 @@ def header_of(metadata: Mapping[str, str], tensors: Mapping[str, StoredTensor], 
 
 
 def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Change]:
-    """What becomes of the base's tensors by the adapter in a folder, whose settings are `config`.
+    """What becomes of the base's weights, by the model's names. folder, config: the adapter, and its settings.
 
     FileNotFoundError: it is not in safetensors. FileError: neither LoRA or rsLoRA of linear layers nor modules that
-    were saved whole; values that are not finite; an adapter that does not fit the base."""
-    if not (folder / WEIGHTS).is_file():
-        raise FileNotFoundError(f"{folder / WEIGHTS} is missing: adapters are read from safetensors only")
-    if config.get("peft_type") != "LORA":
-        raise FileError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
-    for name, value in config.items():
-        if value and name not in KNOWN and (name, value) != ("bias", "none"):
-            raise FileError(f"the adapter uses {name}, which is not merged here: {value}")
-    if (start := config.get("init_lora_weights", True)) not in KEEPS_THE_BASE:
-        raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
-    tensors = base.weights
-    check_patterns(folder, config, (name.removesuffix(".weight") for name in tensors))
-    made, modules = dict[str, Change](), dict[str, dict[str, StoredTensor]]()
-    for name, tensor in read_header(folder / WEIGHTS)[1].items():
-        if not name.startswith(PREFIX) or tensor.dtype not in FLOATS:
-            raise FileError(f"{folder / WEIGHTS}: {name} ({tensor.dtype}) is no tensor of a LoRA adapter")
-        for first in range(0, tensor.rows if tensor.size else 0, tensor.block):
-            check_finite(tensor.file, [(name, tensor.read(first, min(tensor.block, tensor.rows - first)))])
-        part = PART.fullmatch(name.removeprefix(PREFIX))
-        if part:
-            modules.setdefault(part[1], {})[part[2]] = tensor
-        else:
-            made[name.removeprefix(PREFIX)] = tensor
-        # With tied embeddings, peft's merge of one side changes the other too, which the adapter was not trained with.
-        module = part[1] if part else name.removeprefix(PREFIX).rpartition(".")[0]
-        if base.tied and module.rpartition(".")[2] in EMBEDDINGS:
-            raise FileError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
-    made |= {f"{module}.weight": _delta(config, module, parts) for module, parts in modules.items()}
-    if not made:
-        raise FileError(f"{folder / WEIGHTS} is empty")
+    were saved whole; values that are not finite; tensors that are not those of such an adapter of this base."""
+    file = folder / WEIGHTS
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is missing: adapters are read from safetensors only")
+    held = {_known(base, name): tensor for name, tensor in read_header(file)[1].items()}
+    # With tied embeddings, peft's merge of one side changes the other too, which the adapter was not trained with.
+    if base.tied and (both := [name for name in held if EMBEDDINGS & set(name.split("."))]):
+        raise FileError(f"the adapter changes {both[0]}, and the base ties its embeddings (tie_word_embeddings)")
+    by_peft, expected = _by_peft(folder, config, base.net)
+    for name in sorted(set(held) ^ set(expected)):
+        why = "is not in the adapter of its settings" if name in held else "is missing in the adapter"
+        raise FileError(f"{folder} does not fit the base: {name} {why}")
+    for name, tensor in held.items():
+        if tensor.dtype not in FLOATS or tensor.shape != expected[name]:
+            found = f"{tensor.dtype} {tensor.shape} in the adapter, {expected[name]} by its settings and the base"
+            raise FileError(f"size mismatch for {name}: {found}")
+        for first in range(0, tensor.rows, tensor.block):
+            check_finite(file, [(name, tensor.read(first, min(tensor.block, tensor.rows - first)))])
+    made: dict[str, Change] = {name: tensor for name, tensor in held.items() if ".lora_" not in name}
+    for module, scale in by_peft.items():
+        made[f"{module}.weight"] = Delta(held[f"{module}.lora_B.weight"], held[f"{module}.lora_A.weight"], scale)
+    stored = {name: base.tensors[file] for file, name in base.names.items()}
     for name, change in made.items():
-        if name not in tensors:
-            raise FileError(f"{folder} does not fit the base: {name} is not in it")
-        if tensors[name].shape != change.shape:
-            raise FileError(
-                f"size mismatch for {name}: {change.shape} by the adapter, {tensors[name].shape} in the base"
-            )
-        if tensors[name].dtype not in FLOATS:
-            raise FileError(f"{name} is stored as {tensors[name].dtype}: adapters are merged into {', '.join(FLOATS)}")
-    _check_targets(folder, config, tensors, made)
+        if name not in stored or stored[name].dtype not in FLOATS or stored[name].shape != change.shape:
+            raise FileError(f"{name} {change.shape} is no floating-point weight of the base: it is not merged here")
     return made
 
 
-def _delta(config: Mapping[str, Any], module: str, parts: Mapping[str, StoredTensor]) -> Delta:
-    """What a module's LoRA adds to its weight. FileError: parts are missing or others, or of another rank."""
-    for part in (*sorted(set(parts) - FACTORS), *sorted(FACTORS - set(parts))):
-        raise FileError(f"{module}.{part} is {'missing in the adapter' if part in FACTORS else 'not merged here'}")
-    a, b, rank = parts["lora_A.weight"], parts["lora_B.weight"], config["r"]
-    if len(a.shape) != 2 or len(b.shape) != 2:
-        raise FileError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
-    if (a.shape[0], b.shape[1]) != (rank, rank):
-        raise FileError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
-    return Delta(b, a, config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank))
+def _known(base: Base, name: str) -> str:
+    """The model's name of an adapter's tensor, which may have been trained when the model's parts had other names."""
+    module, lora, part = name.removeprefix(PREFIX).partition(".lora_")
+    return (
+        f"{base.renamed(f'{module}.weight')[0].removesuffix('.weight')}{lora}{part}"
+        if lora
+        else base.renamed(module)[0]
+    )
 
 
-def _check_targets(
-    folder: Path, config: Mapping[str, Any], base: Mapping[str, StoredTensor], made: Mapping[str, Change]
-) -> None:
-    """The adapter has what its settings say of this base: every target, and every module that was saved whole.
+def _by_peft(folder: Path, config: Mapping[str, Any], net: Any) -> tuple[dict[str, float], dict[str, tuple[int, ...]]]:
+    """The scale of each layer that an adapter with these settings adds to, and the shapes of the adapter's tensors.
 
-    Which layers settings that leave some out mean follows rules of their own: those targets are not checked."""
-    saved = config.get("modules_to_save") or []
-    for part in saved:
-        if not any(f".{part}." in f".{name}." for name, change in made.items() if isinstance(change, StoredTensor)):
-            raise FileError(f"{folder}: its modules_to_save has {part}, but it has no tensor of that name")
-    for name, tensor in base.items():
-        module = name.removesuffix(".weight")
-        if (
-            len(tensor.shape) > 1
-            and not isinstance(made.get(f"{module}.weight"), Delta)
-            and not config.get("layers_to_transform")
-            and _means(config.get("target_modules"), module)
-            and not _means(config.get("exclude_modules"), module)
-            and not any(f".{part}." in f".{module}." for part in saved)
-        ):
-            raise FileError(f"{folder} does not fit the base: it has nothing for {module}, one of its targets")
+    FileError: peft knows no such adapter of the model; it does something else than a merge follows."""
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+    from peft.tuners.lora import Linear, LoraLayer
 
-
-def _means(patterns: str | list[str] | None, module: str) -> bool:
-    """Whether peft's patterns mean a module: a regular expression, or ends of names."""
-    if isinstance(patterns, str):
-        return re.fullmatch(patterns, module) is not None
-    return any(f".{module}".endswith(f".{end}") for end in patterns or ())
+    where, fields = folder / "adapter_config.json", LoraConfig.__dataclass_fields__
+    if config.get("peft_type") != "LORA":
+        raise FileError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
+    if (start := config.get("init_lora_weights", True)) not in KEEPS_THE_BASE:
+        raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
+    if used := [name for name, value in config.items() if value and name not in fields]:
+        raise FileError(f"the adapter uses {used[0]}, which is not merged here: {config[used[0]]}")
+    check_patterns(folder, config, (name for name, _ in net.named_modules()))
+    known = {name: value for name, value in config.items() if name in fields} | {"task_type": None}
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            settings = LoraConfig(**known | {"init_lora_weights": False})
+            adapted = get_peft_model(net, settings, low_cpu_mem_usage=True)  # puts its layers into the model itself
+            state = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    except (ValueError, TypeError, LookupError, AttributeError, ImportError, RuntimeError, OSError) as error:
+        raise FileError(f"{where} does not fit the base: {' '.join(str(error).split()):.300}") from error
+    scales = {}
+    for module, layer in net.named_modules():
+        if isinstance(layer, LoraLayer):
+            if type(layer) is not Linear or layer.lora_variant or layer.lora_bias[NAME] or settings.bias != "none":
+                form = f"bias {settings.bias}" if settings.bias != "none" else f"a {type(layer).__name__}"
+                used = [name for name in fields if fields[name].metadata.get("is_lora_variant") and config.get(name)]
+                raise FileError(f"{module}: LoRA with {', '.join(used) or form} is not merged here")
+            scales[module] = float(layer.scaling[NAME])
+    return scales, {name.removeprefix(PREFIX): tuple(tensor.shape) for name, tensor in state.items()}
 
 
 def _check_place(out_dir: Path, needed: int, *sources: Path) -> None:
@@ -387,7 +363,7 @@ def _check_place(out_dir: Path, needed: int, *sources: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Block:
     """`count` rows of a base's tensor, called `name`, from `first` on, to be written at byte `at` of the new file in
     safetensors' `dtype`. change: what becomes of the whole tensor; None: nothing."""
 
@@ -411,61 +387,50 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: i
             digest = pool.submit(sha256, base.folder / name)
             header = header_of(metadata, tensors, STORED[dtype])
             (folder / name).write_bytes(header)
-            changed = {stored: made[known] for stored, known in base.names.items() if known in made}
-            pieces = _pieces(tensors, changed, STORED[dtype], len(header))
-            for written in pool.map(partial(_write, folder / name), pieces):
+            blocks = _blocks(base, tensors, made, STORED[dtype], len(header))
+            for written in pool.map(partial(_write, folder / name), blocks):
                 bar.update(written)
             hashes[name] = digest.result()
     return hashes
 
 
-def _pieces(
-    tensors: Mapping[str, StoredTensor], made: Mapping[str, Change], dtype: str | None, at: int
-) -> Iterator[Piece]:
-    """All of a file's tensors, in whole blocks of rows of about PIECE bytes; the first is written at byte `at`."""
+def _blocks(
+    base: Base, tensors: Mapping[str, StoredTensor], made: Mapping[str, Change], dtype: str | None, at: int
+) -> Iterator[Block]:
+    """All of a file's tensors, in blocks of whole rows; the first is written at byte `at`."""
     for name, tensor in tensors.items():
-        if tensor.size == 0:
-            continue
         written, size = tensor.stored(dtype)
-        rows = tensor.block * max(1, PIECE // (tensor.block * (tensor.size // tensor.rows)))
-        for first in range(0, tensor.rows, rows):
-            count = min(rows, tensor.rows - first)
-            yield Piece(name, tensor, first, count, at + first * (size // tensor.rows), written, made.get(name))
+        for first in range(0, tensor.rows if tensor.size else 0, tensor.block):
+            count, place = min(tensor.block, tensor.rows - first), at + first * (size // tensor.rows)
+            yield Block(name, tensor, first, count, place, written, made.get(base.names.get(name, "")))
         at += size
 
 
-def _write(file: Path, piece: Piece) -> int:
-    """Writes what becomes of a piece; returns its bytes."""
+def _write(file: Path, block: Block) -> int:
+    """Writes what becomes of a block; returns its bytes."""
     with file.open("r+b") as target:
-        target.seek(piece.at)
-        return target.write(_merged(piece).view(-1).view(torch.uint8).numpy().data)
+        target.seek(block.at)
+        return target.write(_merged(block).view(-1).view(torch.uint8).numpy().data)
 
 
-def _merged(piece: Piece) -> torch.Tensor:
-    """What a piece's rows become; summed in float32, a block of rows at a time."""
-    tensor, change = piece.tensor, piece.change
-    values = tensor.read(piece.first, piece.count)
+def _merged(block: Block) -> torch.Tensor:
+    """What a block's rows become; summed in float32."""
+    tensor, change = block.tensor, block.change
+    values = tensor.read(block.first, block.count)
     if tensor.dtype not in FLOATS:
         return values
-    check_finite(tensor.file, [(piece.name, values)])
+    check_finite(tensor.file, [(block.name, values)])
     if isinstance(change, StoredTensor):
-        values = change.read(piece.first, piece.count)
-    if not isinstance(change, Delta):
-        return values.to(FLOATS[piece.dtype])
-    written = torch.empty(values.shape, dtype=FLOATS[piece.dtype])
-    left, right = change.left.read(piece.first, piece.count).float(), change.right.read(0, change.right.rows).float()
-    total = torch.empty(min(tensor.block, piece.count), tensor.columns)  # one for all blocks: fresh memory is slow
-    for first in range(0, piece.count, tensor.block):
-        block = values[first : first + tensor.block]
-        summed = total[: len(block)].copy_(block)
-        torch.addmm(summed, left[first : first + len(block)], right, alpha=change.scale, out=summed)
-        written[first : first + len(block)] = summed
-    return written
+        values = change.read(block.first, block.count)
+    if isinstance(change, Delta):
+        left, right = change.left.read(block.first, block.count), change.right.read(0, change.right.rows)
+        values = torch.addmm(values.float(), left.float(), right.float(), alpha=change.scale)
+    return values.to(FLOATS[block.dtype])
 
 
 def _bound_pixels(folder: Path, adapter_dir: Path) -> None:
     """Has the processor in the folder show images in the sizes of the adapter's, where that has one."""
-    sizes = image_sizes(image_settings(adapter_dir)) if (adapter_dir / PROCESSOR).is_file() else {}
+    sizes = image_sizes(image_settings(adapter_dir))
     for file in (folder / name for name in PROCESSORS):  # Qwen's own checkpoints have the second, others the first
         content = read_json(file) if sizes and file.is_file() else {}
         images = content.get("image_processor") if file.name == PROCESSOR else content
