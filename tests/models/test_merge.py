@@ -248,6 +248,8 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     refuses(quantised, adapter_dir, tmp_path, "quantization_config")
     other = broken_base(base, tmp_path / "b", "config.json", lambda c: c.update(model_type="qwen3"))
     refuses(other, adapter_dir, tmp_path, "holds a qwen3 model")
+    strange = broken_base(base, tmp_path / "s", "config.json", lambda c: c["vision_config"].update(model_type=[1]))
+    refuses(strange, adapter_dir, tmp_path, r"config\.json: unhashable type")
     lost = broken_base(base, tmp_path / "c", index, lambda c: c["weight_map"].pop("lm_head.weight"))
     refuses(lost, adapter_dir, tmp_path, r"do not agree on lm_head\.weight")
     outside = broken_base(base, tmp_path / "d", index, lambda c: c["weight_map"].update({"x": "../x.safetensors"}))
@@ -266,6 +268,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
         ({"r": "4"}, "r: '4' is not of type 'integer'"),
         ({"lora_alpha": float("nan")}, "NaN is no JSON number"),
         ({"lora_alpha": None}, "lora_alpha: None is not"),
+        ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern.q_proj: 'x' is not of type 'integer'"),
         ({"target_modules": 5}, "target_modules: 5 is not"),
         ({"target_modules": "(q_proj"}, "target_modules: .q_proj is no regular expression"),
         ({"exclude_modules": "(([a-z_.0-9])+)+!"}, "exclude_modules: .* takes too long to match"),

@@ -146,11 +146,12 @@ class ChatModel:
         tokens: list[dict[str, Any]] = []
         for token, watched in zip(reply.tokens, reply.watched.tolist(), strict=True) if watch else ():
             likely = zip(watch, watched, strict=True) if token in watch else ()
-            top = [self._token(each) | {"logprob": logprob} for each, logprob in likely]
-            tokens.append(self._token(token) | ({"top_logprobs": top} if top else {}))
+            top = [self.token(each) | {"logprob": logprob} for each, logprob in likely]
+            tokens.append(self.token(token) | ({"top_logprobs": top} if top else {}))
         return RawReply(reply.text, spoken(tokens), Usage(1, reply.tokens_in, reply.tokens_out, reply.images))
 
-    def _token(self, token: int) -> dict[str, Any]:
+    def token(self, token: int) -> dict[str, Any]:
+        """As a completion tells it: its text, and its bytes, for it may hold a part of a character."""
         piece = self.piece(token)
         return {"token": piece.decode(errors="replace"), "bytes": list(piece)}
 

@@ -97,10 +97,7 @@ def running(checkpoint: LocalSetting, how: Serving) -> Iterator[Running]:
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
-    words, ends = (
-        command(checkpoint, how, port),
-        partial(end_with_parent, signal.SIGTERM),
-    )  # which servers clean up after
+    words, ends = command(checkpoint, how, port), partial(end_with_parent, signal.SIGTERM)  # which they clean up after
     log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
@@ -129,14 +126,12 @@ def environment(how: Serving) -> dict[str, str]:
     if how.engine == "transformers":
         told = portable.environment() | told
     if how.devices:
-        names = list(map(str, how.devices))
+        visible = list(map(str, range(max(how.devices) + 1)))
         if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
             visible = list(takewhile(lambda name: name not in ("", "-1"), named.split(",")))  # none behind these
-            if beyond := [n for n in how.devices if n >= len(visible)]:
-                seen = f"CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0"
-                raise ServingError(f"serve.devices names {beyond[0]}, and {seen}")
-            names = [visible[n] for n in how.devices]
-        told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+        if beyond := [n for n in how.devices if n >= len(visible)]:
+            raise ServingError(f"serve.devices names {beyond[0]}, and CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0")
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(visible[n] for n in how.devices)
     if how.engine == "vllm" and (program := shutil.which(how.program)):
         told.pop("PYTHONPATH", None)
         told["PATH"] = f"{Path(program).parent.absolute()}{os.pathsep}{told.get('PATH', '')}"

@@ -6,7 +6,6 @@ refuses what it does not know."""
 
 import argparse
 import base64
-import binascii
 import re
 import secrets
 import time
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import numpy as np
 import uvicorn
-from pydantic import BaseModel, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -42,8 +41,19 @@ class TextPart(BaseModel, extra="forbid"):
     text: str
 
 
+def _encoded(url: Any) -> bytes:
+    """The image in a data URL. Raises ValueError."""
+    head, _, data = str(url).partition(",")
+    if not head.startswith("data:image/") or not head.endswith(";base64"):
+        raise ValueError("images must be data:image/...;base64 URLs; nothing is fetched")
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise ValueError(f"an image is not base64: {error}") from None
+
+
 class Address(BaseModel, extra="forbid"):
-    url: str
+    url: Annotated[bytes, BeforeValidator(_encoded)]
     detail: str = "auto"
 
 
@@ -55,9 +65,13 @@ class ImagePart(BaseModel, extra="forbid"):
 Part: TypeAlias = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
+def _parts(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 class Message(BaseModel, extra="forbid"):
     role: Literal["system", "user", "assistant"]
-    content: str | Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True)]
+    content: Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True), BeforeValidator(_parts)]
 
 
 class ResponseFormat(BaseModel, extra="forbid"):
@@ -82,34 +96,19 @@ class Body(BaseModel, extra="forbid"):
     user: str | None = None
 
 
-def read_request(body: bytes, most_images: int) -> tuple[Body, list[dict[str, Any]], tuple[bytes, ...]]:
-    """The fields of a request in JSON; its messages as a chat template takes them, with `{"type": "image"}` in the
-    places of the images; the images, encoded, which come as data URLs. Rejected names what is wrong."""
+def read_request(body: bytes, most_images: int) -> tuple[Body, tuple[bytes, ...]]:
+    """The fields of a request in JSON; its images, encoded, in order. Rejected names what is wrong."""
     try:
         given = Body.model_validate_json(body)
     except ValidationError as error:
         raise invalid(error) from None
     if given.top_logprobs is not None and not given.logprobs:
         raise Rejected(400, "top_logprobs needs logprobs", "top_logprobs")
-    messages, encoded = [], []
-    for message in given.messages:
-        text, content = message.content, []
-        for part in [TextPart(type="text", text=text)] if isinstance(text, str) else text:
-            if isinstance(part, TextPart):
-                content.append(part.model_dump())
-                continue
-            content.append({"type": "image"})
-            head, _, data = part.image_url.url.partition(",")
-            if not head.startswith("data:image/") or not head.endswith(";base64"):
-                raise Rejected(400, "images must be data:image/...;base64 URLs; nothing is fetched", "messages")
-            try:
-                encoded.append(base64.b64decode(data, validate=True))
-            except (binascii.Error, ValueError) as error:
-                raise Rejected(400, f"an image is not base64: {error}", "messages") from None
-        messages.append({"role": message.role, "content": content})
+    parts = [part for message in given.messages for part in message.content]
+    encoded = tuple(part.image_url.url for part in parts if isinstance(part, ImagePart))
     if len(encoded) > most_images:
         raise Rejected(400, f"{len(encoded)} images, more than the limit of {most_images}", "messages")
-    return given, messages, tuple(encoded)
+    return given, encoded
 
 
 class Server:
@@ -149,18 +148,19 @@ class Server:
         return JSONResponse({"object": "list", "data": [card]})
 
     async def complete(self, request: Request) -> JSONResponse:
-        given, messages, encoded = await run_in_threadpool(read_request, await read_body(request), self.images)
+        given, encoded = await run_in_threadpool(read_request, await read_body(request), self.images)
         if given.model != self.name:
             message = f"the model {given.model!r:.200} does not exist; served is {self.name!r}"
             raise Rejected(404, message, "model", "model_not_found")
         async with self.room.of(decoded_size(encoded)):
-            asked = await run_in_threadpool(self.prepare, given, messages, encoded)
+            asked = await run_in_threadpool(self.prepare, given, encoded)
             reply = await self.batcher.ask(asked, request)
         return JSONResponse(self.completion(given, reply))
 
-    def prepare(self, given: Body, messages: Sequence[Mapping[str, Any]], encoded: tuple[bytes, ...]) -> Prepared:
+    def prepare(self, given: Body, encoded: tuple[bytes, ...]) -> Prepared:
         """The chat as the checkpoint's template renders it. Rejected (400): an image that cannot be shown."""
-        text = self.model.render([self.plain(message) for message in messages])
+        turns = [{"role": turn.role, "content": list(map(self.plain, turn.content))} for turn in given.messages]
+        text = self.model.render(turns)
         if text.count(self.model.processor.image_token) != len(encoded):
             raise Rejected(400, "the checkpoint's chat template does not show all images of these messages", "messages")
         seed = secrets.randbits(64) if given.seed is None else given.seed % 2**64
@@ -171,13 +171,12 @@ class Server:
         except images.ImageError as error:
             raise Rejected(400, f"an image cannot be used: {error}", "messages") from None
 
-    def plain(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The message with the special tokens in its texts broken up: no text can add images or turns."""
-
-        def broken_up(part: dict[str, Any]) -> dict[str, Any]:
-            return {n: self.special.sub(lambda token: f"{token[0][0]} {token[0][1:]}", v) for n, v in part.items()}
-
-        return {"role": message["role"], "content": list(map(broken_up, message["content"]))}
+    def plain(self, part: Part) -> dict[str, Any]:
+        """The part as a chat template takes it, with the special tokens in its text broken up: no text can add images
+        or turns."""
+        if isinstance(part, ImagePart):
+            return {"type": "image"}
+        return {"type": "text", "text": self.special.sub(lambda token: f"{token[0][0]} {token[0][1:]}", part.text)}
 
     def answer(self, batch: Sequence[Prepared]) -> list[Reply | Rejected]:
         """The replies; too long chats are refused, and the others answered."""
@@ -198,8 +197,9 @@ class Server:
         top = slice(given.top_logprobs or 0)
         logprobs = []
         for token, logprob, ids, likeliest in places if given.logprobs else ():
-            others = [self.token(*each) for each in zip(ids[top], likeliest[top], strict=True)]
-            logprobs.append(self.token(token, logprob) | {"top_logprobs": others})
+            likely = zip(ids[top], likeliest[top], strict=True)
+            others = [self.model.token(each) | {"logprob": value} for each, value in likely]
+            logprobs.append(self.model.token(token) | {"logprob": logprob, "top_logprobs": others})
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": reply.text},
@@ -215,11 +215,6 @@ class Server:
             "choices": [choice],
             "usage": tokens | {"total_tokens": sum(tokens.values())},
         }
-
-    def token(self, token: int, logprob: float) -> dict[str, Any]:
-        """A token may hold part of a character, which only its bytes can say."""
-        text = self.model.processor.tokenizer.decode([token])
-        return {"token": text, "logprob": logprob, "bytes": list(self.model.piece(token))}
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:

@@ -23,6 +23,7 @@ SCHEMA = {
     "properties": {
         "r": {"type": "integer", "minimum": 1},
         "lora_alpha": {"type": "number", "minimum": -1e9, "maximum": 1e9},
+        "rank_pattern": {"type": ["object", "null"], "additionalProperties": {"type": "integer", "minimum": 1}},
         "use_rslora": {"type": ["boolean", "null"]},
         "target_modules": PATTERNS,
         "exclude_modules": PATTERNS,

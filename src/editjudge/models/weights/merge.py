@@ -90,9 +90,9 @@ class StoredTensor:
             return self.dtype, self.size
         return dtype, math.prod(self.shape) * FLOATS[dtype].itemsize
 
-    def read(self, first: int, count: int) -> torch.Tensor:
-        """`count` rows from `first` on: of floats (count, columns), in its dtype, of anything else the bytes."""
-        row = self.size // self.rows
+    def read(self, first: int, most: int) -> torch.Tensor:
+        """At most so many rows from `first` on: of floats (rows, columns), in its dtype, of anything else the bytes."""
+        row, count = self.size // self.rows, min(most, self.rows - first)
         data = torch.from_numpy(np.fromfile(self.file, np.uint8, count * row, offset=self.start + first * row))
         return data.view(FLOATS[self.dtype]).view(count, self.columns) if self.dtype in FLOATS else data
 
@@ -112,6 +112,9 @@ class Delta:
 
 Change = StoredTensor | Delta
 """What becomes of a tensor of the base: another takes its place, or something is added."""
+Block: TypeAlias = tuple[str, StoredTensor, Change | None, int, int]
+"""Rows of a base's tensor: its name, itself, what becomes of it (None: nothing), the first row, and the byte of the new
+file at which they are written."""
 Header: TypeAlias = tuple[dict[str, str], dict[str, StoredTensor]]
 
 
@@ -234,9 +237,9 @@ def _model(folder: Path, kind: Any) -> tuple[Any, Callable[[str], tuple[str, str
     try:
         with torch.device("meta"):
             net = kind(kind.config_class.from_pretrained(folder, local_files_only=True))
+        rules, state = get_model_conversion_mapping(net), net.state_dict()
     except (OSError, ValueError, TypeError, LookupError, StrictDataclassError) as error:
         raise FileError(f"{folder / 'config.json'}: {' '.join(str(error).split())}") from error
-    rules, state = get_model_conversion_mapping(net), net.state_dict()
     renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     made: Any = [rule for rule in rules if not isinstance(rule, WeightRenaming)]
     return net, lambda stored: rename_source_key(stored, renamings, made, net.base_model_prefix, state)
@@ -294,7 +297,7 @@ def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Ch
             found = f"{tensor.dtype} {tensor.shape} in the adapter, {expected[name]} by its settings and the base"
             raise FileError(f"size mismatch for {name}: {found}")
         for first in range(0, tensor.rows, tensor.block):
-            check_finite(file, [(name, tensor.read(first, min(tensor.block, tensor.rows - first)))])
+            check_finite(file, [(name, tensor.read(first, tensor.block))])
     made: dict[str, Change] = {name: tensor for name, tensor in held.items() if ".lora_" not in name}
     for module, scale in by_peft.items():
         made[f"{module}.weight"] = Delta(held[f"{module}.lora_B.weight"], held[f"{module}.lora_A.weight"], scale)
@@ -362,20 +365,6 @@ def _check_place(out_dir: Path, needed: int, *sources: Path) -> None:
         raise OSError(errno.ENOSPC, f"the merged model needs {sizes} on its disk", str(out_dir))
 
 
-@dataclass(frozen=True)
-class Block:
-    """`count` rows of a base's tensor, called `name`, from `first` on, to be written at byte `at` of the new file in
-    safetensors' `dtype`. change: what becomes of the whole tensor; None: nothing."""
-
-    name: str
-    tensor: StoredTensor
-    first: int
-    count: int
-    at: int
-    dtype: str
-    change: Change | None
-
-
 def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: int, folder: Path) -> dict[str, str]:
     """Writes all weight files, in all of `size` bytes; returns the SHA-256 of each of the base's."""
     hashes = {}
@@ -385,47 +374,46 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: i
     ):
         for name, (metadata, tensors) in base.shards.items():
             digest = pool.submit(sha256, base.folder / name)
-            header = header_of(metadata, tensors, STORED[dtype])
-            (folder / name).write_bytes(header)
-            blocks = _blocks(base, tensors, made, STORED[dtype], len(header))
-            for written in pool.map(partial(_write, folder / name), blocks):
+            start = (folder / name).write_bytes(header_of(metadata, tensors, STORED[dtype]))
+            changed = {stored: made.get(base.names.get(stored, "")) for stored in tensors}
+            blocks = _blocks(tensors, changed, STORED[dtype], start)
+            for written in pool.map(partial(_write, folder / name, STORED[dtype]), blocks):
                 bar.update(written)
             hashes[name] = digest.result()
     return hashes
 
 
 def _blocks(
-    base: Base, tensors: Mapping[str, StoredTensor], made: Mapping[str, Change], dtype: str | None, at: int
+    tensors: Mapping[str, StoredTensor], changed: Mapping[str, Change | None], dtype: str | None, at: int
 ) -> Iterator[Block]:
     """All of a file's tensors, in blocks of whole rows; the first is written at byte `at`."""
     for name, tensor in tensors.items():
-        written, size = tensor.stored(dtype)
+        size = tensor.stored(dtype)[1]
         for first in range(0, tensor.rows if tensor.size else 0, tensor.block):
-            count, place = min(tensor.block, tensor.rows - first), at + first * (size // tensor.rows)
-            yield Block(name, tensor, first, count, place, written, made.get(base.names.get(name, "")))
+            yield name, tensor, changed[name], first, at + first * (size // tensor.rows)
         at += size
 
 
-def _write(file: Path, block: Block) -> int:
-    """Writes what becomes of a block; returns its bytes."""
+def _write(file: Path, dtype: str | None, block: Block) -> int:
+    """Writes what becomes of a block, floating values in `dtype`; returns its bytes."""
     with file.open("r+b") as target:
-        target.seek(block.at)
-        return target.write(_merged(block).view(-1).view(torch.uint8).numpy().data)
+        target.seek(block[-1])
+        return target.write(_merged(block, dtype).view(-1).view(torch.uint8).numpy().data)
 
 
-def _merged(block: Block) -> torch.Tensor:
+def _merged(block: Block, dtype: str | None) -> torch.Tensor:
     """What a block's rows become; summed in float32."""
-    tensor, change = block.tensor, block.change
-    values = tensor.read(block.first, block.count)
+    name, tensor, change, first, _ = block
+    values = tensor.read(first, tensor.block)
     if tensor.dtype not in FLOATS:
         return values
-    check_finite(tensor.file, [(block.name, values)])
+    check_finite(tensor.file, [(name, values)])
     if isinstance(change, StoredTensor):
-        values = change.read(block.first, block.count)
+        values = change.read(first, tensor.block)
     if isinstance(change, Delta):
-        left, right = change.left.read(block.first, block.count), change.right.read(0, change.right.rows)
+        left, right = change.left.read(first, tensor.block), change.right.read(0, change.right.rows)
         values = torch.addmm(values.float(), left.float(), right.float(), alpha=change.scale)
-    return values.to(FLOATS[block.dtype])
+    return values.to(FLOATS[dtype or tensor.dtype])
 
 
 def _bound_pixels(folder: Path, adapter_dir: Path) -> None:
