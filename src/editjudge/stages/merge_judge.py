@@ -7,7 +7,7 @@ from editjudge.core import hub
 from editjudge.core.main import as_stage
 from editjudge.models.weights.merge import STORED, Dtype, merge_adapter
 
-DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
+DESCRIPTION = """Merges a peft LoRA adapter into its base, as a checkpoint that transformers and vLLM load.
 
 The weights are streamed: memory does not grow with the model, and the time is about that of copying the files.
 LoRA and rsLoRA are merged as peft does it, and modules_to_save take the place of the base's; anything else is refused
