@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import program
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from pictures import picture
@@ -63,7 +62,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-def test_an_export_has_the_published_form_and_to_parquet_the_same_images(work: Path) -> None:
+def test_an_export_has_the_published_form(work: Path) -> None:
     assert run("export --model ours theirs --out g") == "ours: 3 images\ntheirs: 2 images"
     ours = [f"ours/{key}.png" for key in TASKS]
     assert files(work / "g") == sorted(["metadata.jsonl", *ours, "theirs/k1.png", "theirs/k2.png"])
@@ -73,11 +72,6 @@ def test_an_export_has_the_published_form_and_to_parquet_the_same_images(work: P
     assert (work / "g/ours/k1.png").read_bytes() == picture(0), "a PNG is not encoded again"
     assert np.array_equal(images.decode((work / "g/ours/k2.png").read_bytes()), images.decode(picture(9, "JPEG")))
     assert all(file.read_bytes().startswith(pictures.PNG) for file in (work / "g").rglob("*.png"))
-    run("export --model ours --out p --form parquet --images-only")
-    assert files(work / "p") == ["ours.parquet"]
-    rows = pq.read_table(work / "p/ours.parquet").to_pylist()
-    assert [(row["key"], row["model"]) for row in rows] == [(key, "ours") for key in TASKS]
-    assert all((work / "g" / row["image"]["path"]).read_bytes() == row["image"]["bytes"] for row in rows)
 
 
 def test_nothing_that_is_there_is_overwritten_unless_told(work: Path) -> None:
@@ -86,7 +80,6 @@ def test_nothing_that_is_there_is_overwritten_unless_told(work: Path) -> None:
     for words in (
         "export --model ours --out g",
         "export --model theirs --out g",
-        "export --model ours --out g --images-only",
         "merge --model theirs --metadata g/metadata.jsonl --out g/ours/k1.png",
     ):
         with pytest.raises(metadata.GalleryError, match="is there already"):
@@ -104,11 +97,11 @@ def test_nothing_that_is_there_is_overwritten_unless_told(work: Path) -> None:
 def test_a_new_model_goes_into_a_copy(work: Path) -> None:
     run("export --model ours --out g")
     before = (work / "g/metadata.jsonl").read_bytes()
-    merge = "merge --model theirs --metadata g/metadata.jsonl --out g/new.jsonl --prefix x/"
+    merge = "merge --model theirs --metadata g/metadata.jsonl --out g/new.jsonl"
     assert run(merge) == "theirs: 2 images merged, 0 are of no line"
     assert (work / "g/metadata.jsonl").read_bytes() == before
     rows = [json.loads(line) for line in (work / "g/new.jsonl").read_text().splitlines()]
-    assert [each["image"] for each in rows[0]["candidates"]] == ["ours/k1.png", "x/theirs/k1.png"]
+    assert [each["image"] for each in rows[0]["candidates"]] == ["ours/k1.png", "theirs/k1.png"]
     again = "merge --model theirs --metadata g/new.jsonl --out g/newer.jsonl"
     with pytest.raises(metadata.GalleryError, match="theirs has candidates already, in 2 lines"):
         run(again)

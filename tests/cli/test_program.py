@@ -31,7 +31,7 @@ OPTIONS = {
     "suite": ["--suite", "s"],
     "rate": ["--suite", "s"],
     "learning_curve": ["--name", "n"],
-    "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o"],
+    "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o", "--dtype", "base"],
 }
 NEED_TORCH = {"train_judge", "merge_judge", "learning_curve"}
 

@@ -43,7 +43,7 @@ def write_scorer(base_dir: Path, folder: Path, **changes: Any) -> None:
     """An untrained scorer, saved as a trained one is; its calibration knows three edits, which score as any does."""
     lesson = ScorerLesson(scorer_setting(head_sizes=[8], **changes))
     model, _ = lesson.build(base_dir, load_processor(base_dir), "float32", "cpu")
-    size, dimensions = 4 if lesson.setting.head == "gaussian" else 2, len(lesson.setting.dimensions)
+    dimensions = len(lesson.setting.dimensions)
     share = {"mean": 1, "min": 1, "sum": dimensions}[lesson.setting.aggregation]
-    calibration = torch.tensor([-1e3, 0.0, 1e3])[:, None].repeat(1, size * dimensions) / share
+    calibration = torch.tensor([-1e3, 0.0, 1e3]).reshape(3, 1, 1, 1).repeat(1, 1, 2, dimensions) / share
     lesson.save(TrainedModel(model, base_dir, trainer.weights_of(model), calibration, 0, 0), folder)

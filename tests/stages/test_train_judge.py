@@ -176,7 +176,7 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
     assert reasons["k1"] == "a: not a PNG, JPEG or WebP image"
     assert reasons["k5"] == "b: 201 x 1 pixels, more slender than 1 to 200"
     assert reasons["k6"] == "source: missing from data/pools/subject_remove.parquet"
-    prepare = lesson.Prepare(load_processor("models/tiny_base"), job.lesson().columns, shown.get, 0, False)
+    prepare = lesson.Prepare(load_processor("models/tiny_base"), job.lesson().columns, shown, 0, False)
     for key, name in (("k3", "bad"), ("k5", "good")):
         with pytest.raises(ValueError, match=f"training sample {key}: a"):
             prepare.resized(key, "a", (name, f"p{key[1]}"))

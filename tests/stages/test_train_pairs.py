@@ -1,11 +1,13 @@
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
 from editjudge.core import params, records
+from editjudge.core.settings import read
 from editjudge.labels import tiers
-from editjudge.measures.annotation.recipe import Judging, Recipe
+from editjudge.measures.annotation.recipe import Recipe
 from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +131,7 @@ def test_prompts_without_verdicts_are_counted() -> None:
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
     _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
-    assert train_pairs.report({"sref": train_pairs.tally([], counts)})["prompts_without_pair"] == 1
+    assert train_pairs.report({"sref": (counts, Counter(), Counter())})["prompts_without_pair"] == 1
 
 
 def judged_row(key: str, task: str) -> dict:
@@ -143,23 +145,18 @@ HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
 
 
 def test_measured_and_judged_tasks_stand_together_in_the_files(workdir: Path) -> None:
-    measured = Recipe("subject_add", (("unedit_area", ("ssim", "emd")),))
-    judged = Recipe("sref", (), pipeline="vlm_as_a_judge", judge=Judging("decision", "visual_consistency", 6))
     rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} | HASHED for row in prompt("p1")]
     records.write(workdir / "data/annotations/subject_add.parquet", rows, "annotations")
     records.write(workdir / "data/annotations/sref.parquet", [], "annotations")
     records.write(workdir / "data/pair_verdicts/sref.parquet", [judged_row("p2", "sref")], "pair_verdicts")
-    area = {"primary": "ssim", "elite": 0.6, "failure": -0.2, "secondary": ["emd"]}
-    setting = SETTING | {"thresholds": {"subject_add": {"unedit_area": area}}}
-    recipes = {"subject_add": measured, "sref": judged}
-    per_task = {task: found for task, *found in train_pairs.choose_all(recipes, setting, {})}
-    assert per_task["subject_add"][0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
-    assert [item.pair.winner for item in per_task["sref"][0]] == ["b"]
-    found = train_pairs.report({task: train_pairs.tally(*found) for task, found in per_task.items()})
+    measured, judged = (train_pairs.pairs_of_task(*each, SETTING) for each in (("subject_add", RULES), ("sref", None)))
+    assert measured[0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
+    assert [item.pair.winner for item in judged[0]] == ["b"]
+    known = {task: (counts, train_pairs.truth(chosen), Counter(item.pair.tiers for item in chosen))
+             for task, (chosen, counts) in {"subject_add": measured, "sref": judged}.items()}  # fmt: skip
+    found = train_pairs.report(known)
     assert {"tiers": "judged", "pairs": 1} in found["per_tier"]
     assert found["known_truth"][0]["unknown"] == 1
-    with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):
-        train_pairs.choose_all(recipes, setting, {"ssim": "measures.x is none"})
 
 
 def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +181,17 @@ def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch
     assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
 
 
-def test_a_setting_that_cannot_be_is_named_before_any_file_is_read() -> None:
+def test_a_setting_that_cannot_be_is_named() -> None:
     for name, value, message in (
         ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
         ("prompts_per_task", 0, "train_pairs.prompts_per_task must be at least 1, not 0"),
     ):
         with pytest.raises(params.ParamsError, match=message):
-            train_pairs.choose_all({}, SETTING | {"thresholds": {}, name: value}, {})
+            read("train_pairs", tiers.PairsSetting, SETTING | {"thresholds": {}, name: value})
+    area = {"primary": "ssim", "elite": 0.6, "failure": -0.2, "secondary": ["emd"]}
+    thresholds = {"thresholds": {"subject_add": {"unedit_area": area}}}
+    pairs = read("train_pairs", tiers.PairsSetting, SETTING | thresholds)
+    recipe = Recipe("subject_add", (("unedit_area", ("ssim", "emd")),))
+    assert tiers.rules_of(recipe, pairs, {}) == RULES
+    with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):
+        tiers.rules_of(recipe, pairs, {"ssim": "measures.x is none"})

@@ -165,7 +165,7 @@ def test_images_and_dimensions_that_are_not_there_are_named(project: Project):
         runs.list_skipped(job, pairs, folder / "run")
     with pytest.raises(UserError, match="no score of quality; did you mean visual_quality"):
         train_scorer.samples_of(pairs, lessons.scorer_setting(dimensions=["quality"]))
-    with pytest.raises(UserError, match="train_scorer has no tinny; did you mean tiny"):
+    with pytest.raises(UserError, match=r"no key .train_scorer\.tinny.; train_scorer: did you mean tiny"):
         train_scorer.job("tinny")
 
 

@@ -60,6 +60,6 @@ def train(base_dir: Path, pictures: dict[str, bytes]) -> Train:
 
     def run(lesson: Lesson, samples: Sequence[Sample], folder: Path, checkpoints: Path | None = None) -> Any:
         kept = checkpoints or folder.with_name("none kept")
-        return trainer.train(lesson, samples, base_dir, pictures.__getitem__, folder, kept)
+        return trainer.train(lesson, samples, base_dir, pictures, folder, kept)
 
     return run

@@ -108,7 +108,7 @@ def test_patches_are_embedded_by_a_product_under_the_same_names(family, pictures
 
 def test_a_judge_is_trained_merged_and_served(family, pairs, pictures, tmp_path) -> None:
     """Only the language model is adapted; merged, it is what peft merges, and it answers as base and adapter do."""
-    made = trainer.train(lessons.judge(**BRIEF), pairs, family, pictures.__getitem__, tmp_path / "lora", tmp_path / "c")
+    made = trainer.train(lessons.judge(**BRIEF), pairs, family, pictures, tmp_path / "lora", tmp_path / "c")
     assert made.steps == 1
     adapted = PeftModel.from_pretrained(load_model(family), str(tmp_path / "lora"))
     with torch.no_grad():  # one step moves too little to be seen
@@ -163,7 +163,7 @@ def test_an_adapter_whose_parts_had_other_names_when_it_was_trained(
 def test_a_scorer_of_any_family(family: Path, scored: list[Sample], pictures: dict[str, bytes], tmp_path: Path) -> None:
     """What was trained scores the same when it is loaded, as a plain checkpoint of the family with a head."""
     lesson = lessons.scorer(**BRIEF)
-    made = trainer.train(lesson, scored, family, pictures.__getitem__, tmp_path / "scorer", tmp_path / "c")
+    made = trainer.train(lesson, scored, family, pictures, tmp_path / "scorer", tmp_path / "c")
     kept = json.loads((tmp_path / "scorer/config.json").read_text())["architectures"]
     assert kept == [type(load_model(tmp_path / "scorer")).__name__]
     edits = [Edit(row.instruction, pictures[row.source], pictures[row.a]) for row in scored[8:]]
@@ -238,7 +238,7 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
         folder = base = base if base.is_dir() else published[kind]
         if training:
             processor = processor_of(base, training)
-            rows = Prepare(processor, Lesson(training).columns, dict, 0, False)
+            rows = Prepare(processor, Lesson(training).columns, {}, 0, False)
             processor.save_pretrained(tmp_path / name)
             folder = tmp_path / name
             if training.where == "train_judge":

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import SeedableRandomSampler
+from datasets import Dataset
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from peft import get_peft_model
@@ -46,7 +47,7 @@ def prepare(base_dir: Path, pictures: dict[str, bytes]) -> Prepare:
     """prepare(flipped, cache_bytes)"""
 
     def make(flipped: bool = False, cache_bytes: int = lesson.CACHE_BYTES) -> lesson.Prepare:
-        return lesson.Prepare(load_processor(base_dir), LESSON.columns, pictures.__getitem__, 0, flipped, cache_bytes)
+        return lesson.Prepare(load_processor(base_dir), LESSON.columns, pictures, 0, flipped, cache_bytes)
 
     return make
 
@@ -151,6 +152,23 @@ def test_processes_that_share_an_epoch_out_see_its_batches(base_dir: Path, pairs
     assert (labels >= 0).any(1).tolist() == [True, False, False, False]
 
 
+def test_what_fillers_are_made_of_moves_no_weight(
+    train: Train, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Dropout draws by a batch's shape, so a filler's reply must not depend on its row; the draws after it would."""
+    real, weights = lesson.filled, []
+    for winner in ("Image A", "Tie"):
+
+        def filled(rows: Dataset, _multiple: int, winner: str = winner) -> Dataset:
+            return real(rows, 4).map(lambda row: row | {"winner": winner} if row["filler"] else row)
+
+        monkeypatch.setattr(lesson, "filled", filled)
+        setting = {"max_steps": -1, "epochs": 2.0, "batch_size": 1, "lora_dropout": 0.5, "held_out_share": 0.0}
+        assert train(lessons.judge(**setting), pairs[:13], tmp_path / winner).steps == 8
+        weights.append((tmp_path / winner / "adapter_model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
 def test_the_loss_is_that_of_the_reply(base_dir: Path, prepare: Prepare, train: Train, pairs: Pairs, tmp_path: Path):
     """The trainer's loss of the untrained adapter, against transformers' own of the base over the reply's tokens."""
     trained = train(lessons.judge(max_steps=1, eval_every=1, log_every=1), pairs, tmp_path / "adapter")
@@ -193,7 +211,7 @@ def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path):
     }
     pictures |= {f"1{int(name):02}": images.encode_png(a.clip(0, 255).astype(np.uint8)) for name, a in noise.items()}
     parts = lesson.split(lesson.dataset(pairs), 0.0, 0.25, 42)
-    made = trainer.Trainer(LESSON, parts, base, pictures.__getitem__, tmp_path / "none")
+    made = trainer.Trainer(LESSON, parts, base, pictures, tmp_path / "none")
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in pairs]
     said = compare(load(BASE), style("pvc"), asked)
     right = [answer.winner == s.winner for answer, s in zip(said, pairs, strict=True)]
@@ -221,7 +239,7 @@ def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(base
     (base / "preprocessor_config.json").write_text(json.dumps(both["image_processor"] | {"max_pixels": 9}))
     taught = lessons.judge(max_steps=2, held_out_share=0.0, min_pixels=1024, max_pixels=3 * 1024, prompt="full")
     made, judge = tmp_path / "adapter", tmp_path / "judge"
-    trainer.train(taught, pairs, base, pictures.__getitem__, made, tmp_path / "none")
+    trainer.train(taught, pairs, base, pictures, made, tmp_path / "none")
     processor = {"chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"}
     adapter = {"adapter_config.json", "adapter_model.safetensors", "judge_prompt.yaml"}
     assert {file.name for file in made.iterdir()} - processor == adapter
@@ -242,7 +260,7 @@ def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(base
     for height, width in ((64, 64), (31, 200), (3, 9), (300, 100)):
         image = png(1, height, width)
         trained = (
-            lesson.Prepare(lesson.processor_of(base, taught.setting), taught.columns, dict, 0, False)
+            lesson.Prepare(lesson.processor_of(base, taught.setting), taught.columns, {}, 0, False)
             .load(image)
             .shape[:2]
         )

@@ -106,7 +106,7 @@ def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[
 
 
 def assembled(base: Path, lesson: Lesson, parts: data.Parts, pictures: dict[str, bytes]) -> trainer.Trainer:
-    return trainer.Trainer(lesson, parts, base, pictures.__getitem__, Path("none kept"))
+    return trainer.Trainer(lesson, parts, base, pictures, Path("none kept"))
 
 
 @pytest.mark.parametrize(("augmentation", "views"), [("none", 1), ("mirror", 4)])

@@ -232,7 +232,7 @@ def run_train_judge() -> None:
     pairs = job.read_rows()
     runs.list_skipped(job, pairs, Path("work/train_judge/run"))
     samples = job.samples(pairs)
-    runs.PictureFiles(name for sample in samples for name in (sample.source, sample.a, sample.b))
+    runs.stored_images(name for sample in samples for name in (sample.source, sample.a, sample.b))
     lesson.dataset(samples)
 
 

@@ -46,10 +46,7 @@ def of_pairs(file: Path) -> list[CandidateEdit]:
 
 
 def _image(place: StoredImage) -> bytes | str:
-    try:
-        return bytes(place)
-    except AssertionError:  # null
-        return "no image"
+    return bytes(place) or "no image"
 
 
 def of_folders(source: Path, edited: Sequence[str], instructions: Path) -> list[CandidateEdit]:

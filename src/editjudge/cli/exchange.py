@@ -6,10 +6,10 @@ that exists is overwritten unless --overwrite says so, and the file of --metadat
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,45 +28,45 @@ from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 from editjudge.editors.protocol import out_of_five, with_score
 from editjudge.engine.progress import progress
 from editjudge.measures.annotation import grouped
-from editjudge.training.samples import PictureFiles, file_of, names_of
+from editjudge.training.samples import file_of, names_of, photos_of, stored_images
 
 PAIRS = Path("data/train_pairs.parquet")
-MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt need one of each model
 TEXTS = ("key", "prompt", "task", "instruction", "winner", "tiers")
 File: TypeAlias = Annotated[Path, Parameter(name="--from", help="The file to export.")]
 export_app = App("export", help="Write results of the graph for the hub or another program.")
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "image": IMAGE}
 METADATA = "metadata.jsonl"
 REFUSED = ("model", "key", "reason")
-GALLERY = Path("data/gallery")
+GALLERY, PROMPTS = Path("data/gallery"), Path("data/gedit_bench.parquet")
 UNKNOWN, NO_KEY = "unknown", "the key cannot be a file's name"
-WRITERS = {"png": pictures.export_png, "parquet": pictures.export_parquet}
 Models: TypeAlias = Annotated[list[str], Parameter(name="--model", help="Names of editing models.")]
 Overwrite: TypeAlias = Annotated[bool, Parameter(help="Overwrite what exists.")]
 Suite: TypeAlias = Annotated[str, Parameter(help="A suite of params.yaml; its cases are in data/suites.")]
 gallery_app = App("gallery", help="Exchange edits as image files with metadata.")
 
 
-def form(columns: Mapping[str, str]) -> pa.Schema:
-    """Columns of TYPES, or of lists of them ("[image]"), as Parquet has them and as `datasets` is told of them."""
-    fields, told = [], dict[str, Any]()
-    for name, kind in columns.items():
-        plain = kind.strip("[]")
-        feature = {"_type": "Image"} if plain == "image" else {"dtype": plain, "_type": "Value"}
-        fields.append((name, TYPES[plain] if kind == plain else pa.list_(TYPES[plain])))
-        told[name] = feature if kind == plain else {"feature": feature, "_type": "List"}
-    return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": told}})})
-
-
-LISTS = {"edited_images": "[image]", "models": "[string]", "damages": "[float64]"}
-FORM = form(dict.fromkeys((*TEXTS, "origin"), "string") | {"source_image": "image"} | LISTS | {"margin": "float64"})
-EDITS = form(
-    {"key": "string", "instruction": "string", "quality": "int64", "source_image": "image", "edited_image": "image"}
+FORM = pa.schema(
+    dict.fromkeys((*TEXTS, "origin"), pa.string())
+    | {"source_image": IMAGE, "edited_images": pa.list_(IMAGE), "models": pa.list_(pa.string())}
+    | {"damages": pa.list_(pa.float64()), "margin": pa.float64()}
 )
+EDITED = {"source_image": IMAGE, "edited_image": IMAGE}
+EDITS = pa.schema({"key": pa.string(), "instruction": pa.string(), "quality": pa.int64()} | EDITED)
 
 
-def _write(file: Path, rows: Iterator[records.Row], schema: pa.Schema) -> None:
+def with_features(schema: pa.Schema) -> pa.Schema:
+    """The schema, which also says to `datasets` that the columns of images hold images."""
+    from datasets import Features, Image, List
+
+    shown: dict[str, Any] = dict.fromkeys(("image", "source_image", "edited_image"), Image())
+    shown["edited_images"] = List(Image())
+    features = Features.from_arrow_schema(schema)
+    features.update({name: feature for name, feature in shown.items() if name in features})
+    return features.arrow_schema
+
+
+def _write(file: Path, rows: Iterator[records.Row], columns: pa.Schema) -> None:
+    schema = with_features(columns)
     with replacing(file) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as written:
         for group in records.in_groups(rows):
             written.write_table(pa.Table.from_pylist(group, schema=schema))
@@ -74,22 +74,18 @@ def _write(file: Path, rows: Iterator[records.Row], schema: pa.Schema) -> None:
 
 def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
     """The pairs in the published form. damages are [null, null] unless both are known. ContractError: no image."""
-    pictures = PictureFiles((name for pair in pairs for name in names_of(pair)), MOST_BYTES)
-    origins = {
-        (task, row["key"]): row["origin"]
-        for task in {pair["task"] for pair in pairs}
-        for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "origin"]).to_pylist()
-    }
+    images = stored_images(name for pair in pairs for name in names_of(pair))
+    photos = photos_of(pairs)
     for pair in progress(pairs, len(pairs), "pairs"):
         shown = []
         for name in names_of(pair):
-            if not (data := pictures(name)):
+            if not (data := bytes(images.get(name, b""))):
                 raise ContractError(f"{file_of(name)}: no image of {pair['prompt']}, for the pair {pair['key']}")
             shown.append({"bytes": data, "path": None})
         damages = [pair["damage_a"], pair["damage_b"]]
         yield {
             **{name: pair[name] for name in (*TEXTS, "margin")},
-            "origin": origins[pair["task"], pair["prompt"]],  # the cluster of its intervals
+            "origin": photos[pair["key"]],  # the cluster of its intervals
             "source_image": shown[0],
             "edited_images": shown[1:],
             "models": [pair["model_a"], pair["model_b"]],
@@ -116,17 +112,13 @@ def export_dataset(
 
     Args:
         out: The folder."""
-    from datasets import Features, Image, List
     from datasets.table import table_cast
 
     first, *others = [opened(file).schema_arrow for file in files]
     for file, columns in zip(files[1:], others, strict=True):
         if not columns.equals(first):
             raise FileError(f"{file}: not the columns of {files[0]}")
-    shown: dict[str, Any] = {"image": Image(), "source_image": Image(), "edited_images": List(Image())}
-    features = Features.from_arrow_schema(first)
-    features.update({name: feature for name, feature in shown.items() if name in features})
-    schema = features.arrow_schema
+    schema = with_features(first)
     for file in files:
         target = replacing(out / "data" / f"train-{file.stem}.parquet")
         with target as partial, pq.ParquetFile(file) as rows, pq.ParquetWriter(partial, schema) as written:
@@ -184,34 +176,30 @@ def export_edits(
 
 
 @export_app.command(name="annotations")
-def export_annotations(
-    *, out: Path, tasks: Annotated[list[str] | None, Parameter(name="--task")] = None, no_images: bool = False
-) -> None:
+def export_annotations(*, out: Path, tasks: Annotated[list[str] | None, Parameter(name="--task")] = None) -> None:
     """Write annotations in the published grouped form, with its measures' names: TASK_grouped.jsonl of each task.
 
     Args:
         out: The folder.
-        tasks: All tasks of params.yaml, if not given.
-        no_images: Write only the JSON lines, without the images they point to."""
+        tasks: All tasks of params.yaml, if not given."""
     for task in tasks or params.leaf(params.load(), "tasks"):
         written, instructions = dict[tuple[str, str | None], str](), dict[str, str]()
         for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
             instructions[row["key"]] = row["instruction"]
-            written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"], not no_images)
+            written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"])
         for file in sorted(Path("data/candidates").glob(f"*/{task}.parquet")):
             for row in (row for row in records.iterate(file, "candidates") if row["image"] is not None):
                 path = f"images/edited/{row['model']}/{row['key']}"
-                written[row["key"], row["model"]] = _image(out, path, row["image"], not no_images)
+                written[row["key"], row["model"]] = _image(out, path, row["image"])
         with replacing(out / f"{task}_grouped.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
             for line in _lines(task, instructions, lambda key, model: written.get((key, model))):  # noqa: B023
                 lines.write(grouped.dump(line))
 
 
-def _image(out: Path, path: str, data: bytes, write: bool = True) -> str:
+def _image(out: Path, path: str, data: bytes) -> str:
     """The image's path in the folder, where it is written as it is, under the ending of its form."""
     named = f"{path}.{grouped.ending(data)}"
-    if write:
-        write_bytes(out / named, data)
+    write_bytes(out / named, data)
     return named
 
 
@@ -227,16 +215,15 @@ def _lines(task: str, instructions: dict[str, str], paths: grouped.Paths) -> Ite
 
 
 @export_app.command(name="grouped")
-def read_grouped(*, file: File, out: Path, images: Path | None = None) -> None:
+def read_grouped(*, file: File, out: Path) -> None:
     """Write annotations of the published grouped form, TASK_grouped.jsonl, as the graph has them.
 
     Args:
-        out: A Parquet file; replaced if it exists.
-        images: Folder of the images' paths; the file's own without it."""
+        out: A Parquet file; replaced if it exists."""
     task = file.name.removesuffix(".jsonl").removesuffix("_grouped")
 
     def sha256(path: str | None) -> str | None:
-        found = pictures.at_path(images or file.parent, path) if path else ""
+        found = pictures.at_path(file.parent, path) if path else ""
         return hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
 
     with records.row_writer(out, "annotations") as rows:
@@ -287,37 +274,28 @@ def export_gallery(
     model: Models,
     out: Path,
     metadata: Path | None = None,
-    source: Path = GALLERY,
-    form: Literal["png", "parquet"] = "png",
-    images_only: bool = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write models' images as files or Parquet, with a metadata.jsonl.
+    """Write models' images as PNG files, with a metadata.jsonl. (`export dataset` writes them as Parquet.)
 
     Args:
         out: The folder of the gallery.
-        metadata: A metadata.jsonl whose lines get the images.
-        source: The folder of MODEL.parquet.
-        form: PNG files or one Parquet file for each model.
-        images_only: Write no metadata.jsonl."""
-    target = out / METADATA
+        metadata: A metadata.jsonl whose lines get the images."""
     lines = None if metadata is None else read_lines(metadata)
-    if not images_only:
-        check_free(target, overwrite, metadata)
+    check_free(out / METADATA, overwrite, metadata)
     for name in model:
         pictures.check_name(name, "model")
-        check_free(out / (name if form == "png" else f"{name}.parquet"), overwrite)
+        check_free(out / name, overwrite)
     images: dict[str, dict[str, str]] = {}
     for name in model:
-        rows = tqdm(_rows(source, name), desc=f"images of {name}", unit="image")
-        images[name] = dict(WRITERS[form](rows, name, out))
-    if not images_only:
-        if lines is None:
-            keys = dict.fromkeys(key for paths in images.values() for key in paths)
-            lines = [GalleryLine(key, {"key": key}) for key in keys]
-        for name, paths in images.items():
-            lines = gallery_lines.merge(lines, name, paths, replace=True)
-        write_bytes(target, gallery_lines.dump(lines))
+        rows = tqdm(_rows(GALLERY, name), desc=f"images of {name}", unit="image")
+        images[name] = dict(pictures.export_png(rows, name, out))
+    if lines is None:
+        keys = dict.fromkeys(key for paths in images.values() for key in paths)
+        lines = [GalleryLine(key, {"key": key}) for key in keys]
+    for name, paths in images.items():
+        lines = gallery_lines.merge(lines, name, paths, replace=True)
+    write_bytes(out / METADATA, gallery_lines.dump(lines))
     _tell(f"{name}: {len(paths)} images" for name, paths in images.items())
 
 
@@ -335,9 +313,7 @@ def merge(
     model: Models,
     metadata: Path,
     out: Path,
-    source: Path = GALLERY,
     replace: bool = False,
-    prefix: str = "",
     overwrite: Overwrite = False,
 ) -> None:
     """Write a copy of a metadata.jsonl with models' images, at the paths of `gallery export`.
@@ -345,16 +321,14 @@ def merge(
     Args:
         metadata: The metadata.jsonl; it is never changed itself.
         out: The copy.
-        source: The folder of MODEL.parquet.
-        replace: Replace the images of a model that is there already.
-        prefix: What comes before MODEL/KEY.png in paths."""
+        replace: Replace the images of a model that is there already."""
     check_free(out, overwrite, metadata)
     lines, told = read_lines(metadata), []
     keys = {line.key for line in lines}
     for name in model:
         pictures.check_name(name, "model")
-        done = [row["key"] for row in _rows(source, name) if row["status"] == "done"]
-        lines = gallery_lines.merge(lines, name, {key: f"{prefix}{name}/{key}.png" for key in done}, replace)
+        done = [row["key"] for row in _rows(GALLERY, name) if row["status"] == "done"]
+        lines = gallery_lines.merge(lines, name, {key: f"{name}/{key}.png" for key in done}, replace)
         told.append(f"{name}: {len(keys & set(done))} images merged, {len(set(done) - keys)} are of no line")
     write_bytes(out, gallery_lines.dump(lines))
     _tell(told)
@@ -366,18 +340,16 @@ def import_models(
     gallery: Path,
     out: Path,
     model: Models | None = None,
-    metadata: Path | None = None,
-    prompts: Path = Path("data/gedit_bench.parquet"),
     overwrite: Overwrite = False,
 ) -> None:
     """Write a gallery's images as one Parquet file for each model, with refused.csv and a copy of metadata.jsonl.
 
+    A line that names no task has that of the arena's prompt of its key.
+
     Args:
-        gallery: The folder that paths are relative to.
-        out: The folder of MODEL.parquet.
-        metadata: Its metadata.jsonl; in the gallery if not given.
-        prompts: Prompts that name the tasks."""
-    source = metadata or gallery / METADATA
+        gallery: The folder with the metadata.jsonl and the images.
+        out: The folder of MODEL.parquet."""
+    source = gallery / METADATA
     lines = read_lines(source)
     wanted = model or gallery_lines.models(lines)
     names = {name: plain(name) for name in wanted}
@@ -391,7 +363,8 @@ def import_models(
         raise GalleryError(f"{source}: two models have the same name once it is made a file's: {', '.join(names)}")
     check_free(out / METADATA, overwrite, source)
     failed = Counter[str]()
-    found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
+    prompts = records.iterate(PROMPTS, "gedit_bench") if PROMPTS.is_file() else ()
+    found = {row["key"]: row["task"] for row in prompts}
     with records.csv_writer(out / "refused.csv", REFUSED) as refuse:
         for model_name, name in names.items():
             with records.row_writer(out / f"{name}.parquet", "candidates") as written:

@@ -335,13 +335,12 @@ def small_differences(committed: Mapping[str, str], now: Lock) -> tuple[str, boo
     return f"verify: {first} is the first stage that differs; {len(files)} files in all: {', '.join(files)}", False
 
 
-def verify(*, compare_only: bool = False, small: bool = False, write: bool = False) -> None:
+def verify(*, small: bool = False, write: bool = False) -> None:
     """Run the graph and compare dvc.lock, metrics and plots with those committed.
 
     Ends with status 1 if something differs, and names the stage where the difference begins.
 
     Args:
-        compare_only: Compare what is there; run nothing.
         small: A small setting of the graph instead, in a copy: three minutes.
         write: With --small, make its results those to commit."""
     try:
@@ -354,8 +353,7 @@ def verify(*, compare_only: bool = False, small: bool = False, write: bool = Fal
                 SMALL_RESULTS.write_text(json.dumps(results(lock), indent=2) + "\n")
             text, same = small_differences(json.loads(SMALL_RESULTS.read_text()), lock)
         else:
-            if not compare_only:
-                subprocess.run(["dvc", "repro"], check=True)
+            subprocess.run(["dvc", "repro"], check=True)
             committed = yaml.safe_load(git("show", "HEAD:dvc.lock"))["stages"]
             status = git("status", "--porcelain", "--", "metrics", "plots").splitlines()
             now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]

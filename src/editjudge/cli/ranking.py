@@ -16,7 +16,6 @@ from editjudge.core import params as settings
 from editjudge.core import records
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import read
-from editjudge.core.tables import TableError
 from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
 from editjudge.statistics import boards
@@ -159,21 +158,13 @@ def suite(
 
 def _cases(form: suites.Form, setting: suites.SuiteSetting, folder: Path, out: Path) -> tuple[list[records.Row], int]:
     """The cases, their images left in a file of the folder; refused.csv gets the rows that are none: how many."""
-    refused, path = list[records.Row](), folder / "cases.parquet"
-    with records.row_writer(path, "suites") as cases, records.csv_writer(out / "refused.csv", suites.REFUSED) as refuse:
-        for row in suites.cases(form, setting):
-            if "reason" in row:
-                refused.append(row)
-                refuse(row)
-            else:
-                cases.add(row)
-    for row in refused[: pictures.SHOWN]:
-        complain("suite", f"{row['file']}: row {row['row']}: {row['reason']}")
-    if refused:
-        complain("suite", f"{len(refused)} rows are no cases: {out / 'refused.csv'}")
-    if not (kept := [*records.iterate(path, "suites", "source_image.bytes")]):
-        raise TableError(f"{setting.path}: no row can be used as a case: {refused[0]['reason'] if refused else ''}")
-    return kept, len(refused)
+    path, refused = folder / "cases.parquet", out / "refused.csv"
+    nothing = f"{setting.path}: no row can be used as a case"
+    with records.sifted(path, "suites", refused, suites.REFUSED, nothing) as (cases, refuse):
+        counts = records.sort_out(suites.cases(form, setting), cases, refuse, "type", "cases")
+    if counts["refused"]:
+        complain("suite", f"{counts['refused']} rows are no cases: {refused}")
+    return [*records.iterate(path, "suites", "source_image.bytes")], counts["refused"]
 
 
 def _galleries(

@@ -102,9 +102,10 @@ def _arrow_type(node: dict[str, Any]) -> pa.DataType:
     return ARROW[kind]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An encoded image where a Parquet file has it: `bytes(image)` reads it, so that thousands need no memory.
+    """An encoded image where a Parquet file has it: `bytes(image)` reads it, so that thousands need no memory. Empty
+    where the file has null.
 
     file: its whole path. written: when (st_mtime_ns): another file of this name has other images. column: `image`, or
     `source_image.bytes` where it is a field of a struct."""
@@ -116,9 +117,7 @@ class StoredImage:
     column: str
 
     def __bytes__(self) -> bytes:
-        value = _column(self.file, self.written, self.group, self.column)[self.row].as_py()
-        assert isinstance(value, bytes)
-        return value
+        return _column(self.file, self.written, self.group, self.column)[self.row].as_py() or b""
 
 
 Image: TypeAlias = bytes | StoredImage

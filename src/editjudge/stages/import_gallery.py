@@ -9,7 +9,7 @@ from typing import Any
 
 from editjudge.core import params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import progress
@@ -21,7 +21,7 @@ REASONS = 20  # that metrics list, the most frequent first
 def run(model: str) -> None:
     pictures.check_name(model, "model")
     values = params.load()
-    setting = read(f"imported.{model}", ImportedSetting, params.leaf(values, "imported").get(model))
+    setting = section(values, f"imported.{model}", ImportedSetting)
     path, counts = Path(setting.path), Counter[str]()
     if model in values["editors"]:
         raise params.ParamsError(f"imported.{model}: `editors` has a model of this name")

@@ -6,7 +6,6 @@ is the base. With `swapped` the winners are exchanged: the judge must then be wo
 stage train_judge in a temporary folder. `learning_curve` of params.yaml names the curves; it is empty unless asked for.
 """
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import yaml
 from editjudge.benchmarks.preferences import forms
 from editjudge.core import hub, params, records
 from editjudge.core.errors import UserError
+from editjudge.core.keys import place
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.winner import OTHER_SIDE
@@ -35,9 +35,9 @@ JUDGE = "pvc_judge"
 
 def part_of(pairs: Sequence[records.Row], share: float, swapped: bool) -> list[records.Row]:
     """The pairs of about this share of the prompts, their winners exchanged if `swapped`."""
-    place = {pair["prompt"]: hashlib.sha256(f"part:{pair['prompt']}".encode()).digest() for pair in pairs}
-    kept = sorted(place, key=lambda prompt: place[prompt])[: round(share * len(place))]
-    chosen = [pair for pair in pairs if pair["prompt"] in set(kept)]
+    prompts = sorted({pair["prompt"] for pair in pairs}, key=lambda prompt: place(f"part:{prompt}"))
+    kept = set(prompts[: round(share * len(prompts))])
+    chosen = [pair for pair in pairs if pair["prompt"] in kept]
     return [pair | {"winner": OTHER_SIDE[pair["winner"]]} for pair in chosen] if swapped else chosen
 
 
@@ -77,11 +77,11 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
     """For each share: pairs, accuracy, and its gain over the base, with 95 % intervals over photos."""
     every = records.read(PAIRS, "train_pairs")
     found = []
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as root:
         base = hub.find("train_judge.base", params.leaf(values, "train_judge.base"))
-        untrained, photos = right_answers(values, base, Path(place))
+        untrained, photos = right_answers(values, base, Path(root))
         for share in shares:
-            folder, pairs = Path(place) / f"{share:g}", part_of(every, share, swapped)
+            folder, pairs = Path(root) / f"{share:g}", part_of(every, share, swapped)
             right, gain = untrained, clustered.Estimate(0.0, 0.0, 0.0, 0)
             if pairs:
                 right, _ = right_answers(values, train(values, pairs, share, folder), folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 from editjudge.benchmarks.suites import forms, suite_report
 from editjudge.core import params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.engine import unfinished
 from editjudge.models.endpoint.spending import run_report
 from editjudge.stages.graph.arena import of_suite
@@ -16,7 +16,7 @@ from editjudge.stages.graph.arena import of_suite
 
 def run(name: str) -> None:
     values = params.load()
-    setting = read(f"suites.{name}", forms.SuiteSetting, params.leaf(values, "suites").get(name))
+    setting = section(values, f"suites.{name}", forms.SuiteSetting)
     raters = forms.chosen(name, setting, params.leaf(values, "raters"))
     cases = [*records.iterate(Path(f"data/suites/{name}.parquet"), "suites", "source_image.bytes")]
     files = {model: f"data/suite_gallery/{model}/{name}.parquet" for model in params.leaf(values, "editors")}

@@ -16,7 +16,7 @@ import numpy as np
 
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read, section
+from editjudge.core.settings import section
 from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee, published, rows, scored, tiers
@@ -129,7 +129,7 @@ def report(found: Iterable[records.Row]) -> dict[str, Any]:
 
 
 def run(name: str) -> None:
-    setting = read(f"scorer_data.{name}", LabelSource, params.leaf(params.load(), "scorer_data")[name])
+    setting = section(params.load(), f"scorer_data.{name}", LabelSource)
     table, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
     with records.row_writer(pictures, "scorer_images") as images_out, records.row_writer(table, "scorer_data") as out:
         to = ImageSink(pictures, images_out.add)

@@ -8,12 +8,12 @@ from pathlib import Path
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.engine import progress
 
 
 def run(name: str) -> None:
-    setting = read(f"suites.{name}", suites.SuiteSetting, params.leaf(params.load(), "suites").get(name))
+    setting = section(params.load(), f"suites.{name}", suites.SuiteSetting)
     out, bad_rows = Path(f"data/suites/{name}.parquet"), Path(f"data/refused/suites/{name}.csv")
     nothing = f"suites.{name}: no row can be used as a case"
     with records.sifted(out, "suites", bad_rows, suites.REFUSED, nothing) as (cases, refuse):

@@ -6,13 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from editjudge.core import params, records
 from editjudge.core.settings import section
 from editjudge.statistics import agreement
 from editjudge.training import runs
-from editjudge.training.samples import SIDES, Sample, Trained, names_of
+from editjudge.training.samples import SIDES, Sample, Trained, names_of, photos_of
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
@@ -57,16 +55,6 @@ def samples_of(pairs: list[records.Row]) -> list[Sample]:
         Sample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"], type=row["task"])
         for row in pairs
     ]
-
-
-def photos_of(pairs: list[records.Row]) -> dict[str, str]:
-    """The photo behind each pair's prompt, by the pair's key: the pools say it, else it is the prompt itself."""
-    prompts = {pair["prompt"]: pair["prompt"] for pair in pairs}
-    for pool in sorted(Path("data/pools").glob("*.parquet")):
-        for row in pq.read_table(pool, columns=["key", "origin"]).to_pylist():
-            if row["key"] in prompts and row["origin"]:
-                prompts[row["key"]] = row["origin"]
-    return {pair["key"]: prompts[pair["prompt"]] for pair in pairs}
 
 
 def report(trained: Trained, photos: Mapping[str, str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,12 +12,10 @@ import pyarrow.parquet as pq
 
 from editjudge.core import keys, params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read, section
+from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.labels import tiers
-from editjudge.measures.annotation import slot_settings
-from editjudge.measures.annotation.recipe import Recipe, load_recipes
-from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.recipe import load_recipes
 
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[str, float | None]  # known damage, by model
@@ -150,13 +148,10 @@ def share_right(counts: Counter[str]) -> float | None:
     return round(counts["right"] / known, 4) if known else None
 
 
-def tally(chosen: Sequence[Chosen], counts: Counter) -> tuple[Counter, Counter[str], Counter[str]]:
-    """What metrics say of a task's pairs: counts of `choose`, of `truth`, and of the pairs' tiers."""
-    return counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
-
-
 def report(tallies: Mapping[str, tuple[Counter, Counter[str], Counter[str]]]) -> dict[str, Any]:
-    """metrics/train_pairs.json; the details are lists, which `dvc metrics` leaves out."""
+    """metrics/train_pairs.json; the details are lists, which `dvc metrics` leaves out.
+
+    tallies: of each task the counts of `choose`, of `truth`, and of the pairs' tiers."""
     total, known, tiers_of = (sum((own[n] for own in tallies.values()), Counter[str]()) for n in range(3))
     share = share_right(known)
     return {
@@ -173,33 +168,27 @@ def report(tallies: Mapping[str, tuple[Counter, Counter[str], Counter[str]]]) ->
     }
 
 
-def choose_all(
-    recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]
-) -> Iterator[tuple[str, list[Chosen], Counter]]:
-    """Every task with its pairs, from its files, one after the other. missing: unconfigured measures, and why.
-
-    Raises ParamsError, before any file is read."""
-    pairs = read("train_pairs", tiers.PairsSetting, setting)
-    measured = {task: recipe for task, recipe in recipes.items() if recipe.judge is None}
-    rules, setting = {task: tiers.rules_of(each, pairs, missing) for task, each in measured.items()}, vars(pairs)
-
-    def of(task: str) -> tuple[list[Chosen], Counter]:
-        annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
-        if task in rules:
-            return choose(annotations, setting, task, rules[task])
-        verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
-        return choose_judged(verdicts, annotations, setting, task)
-
-    return ((task, *of(task)) for task in recipes)
+def pairs_of_task(
+    task: str, rules: Sequence[tiers.AreaRule] | None, setting: Mapping[str, Any]
+) -> tuple[list[Chosen], Counter]:
+    """The pairs of a task, from its files, and counts of what was left out. rules: None where VLMs judge."""
+    annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+    if rules is not None:
+        return choose(annotations, setting, task, rules)
+    verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+    return choose_judged(verdicts, annotations, setting, task)
 
 
 def run() -> None:
     values, tallies = params.load(), {}
-    setting, recipes = params.leaf(values, "train_pairs"), load_recipes(params.leaf(values, "tasks"))
-    every = choose_all(recipes, setting, slot_settings.unconfigured(section(values, "measures", SlotSetting)))
+    setting = vars(section(values, "train_pairs", tiers.PairsSetting))
+    recipes = load_recipes(params.leaf(values, "tasks"))
+    # All rules, before a file of any task is read: they may be wrong.
+    rules = {task: tiers.rules_in(values, recipe) for task, recipe in recipes.items() if recipe.judge is None}
     with records.row_writer(Path("data/train_pairs.parquet"), "train_pairs") as out:
-        for task, chosen, counts in every:
-            tallies[task] = tally(chosen, counts)
+        for task in recipes:
+            chosen, counts = pairs_of_task(task, rules.get(task), setting)
+            tallies[task] = counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
             pool = pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
             columns = ["key", "model", "source_sha256", "edit_sha256"]
             images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()

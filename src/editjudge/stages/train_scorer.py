@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
-from editjudge.core.settings import known, read
+from editjudge.core.settings import known, section
 from editjudge.judges import rubrics
 from editjudge.judges.asking import Rater
 from editjudge.judges.protocol import Edit, Rating
 from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement
 from editjudge.training import runs
-from editjudge.training.samples import PictureFiles, Sample, Trained
+from editjudge.training.samples import Sample, Trained, stored_images
 from editjudge.training.settings import SingleEdits, TrainRaterSetting, TrainScorerSetting
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
 
 
 def job(name: str) -> runs.TrainingJob:
-    every = params.leaf(params.load(), "train_scorer")
-    if name not in every:
-        raise params.ParamsError(f"train_scorer has no {name}; {known(name, every)}")
-    setting, out = read(f"train_scorer.{name}", SingleEdits, every[name]), Path("models/scorers", name)
+    setting, out = section(params.load(), f"train_scorer.{name}", SingleEdits), Path("models/scorers", name)
     samples: Callable[[Rows], Sequence[Sample]]
     if isinstance(setting, TrainRaterSetting):
         samples, report = partial(ratings_of, setting=setting), partial(report_of_rater, setting, out)
@@ -117,7 +114,7 @@ def report_of_scorer(
 
     samples = {sample.key: vars(sample) | {"filler": False} for sample in samples_of(rows, setting)}
     signs = scorer.Targets.of([samples[key] for key in trained.tested]).sign.T.tolist()
-    said = [scorer.signs_of(torch.tensor(answers), setting).T.tolist() for answers in trained.answers]
+    said = [scorer.signs_of(torch.tensor(answers), setting.aggregation).T.tolist() for answers in trained.answers]
     by_key = {row["key"]: str(row["origin"] or row["prompt"]) for row in rows}
     photos, told = [by_key[key] for key in trained.tested], []
     for name, better, *leads in zip(names, signs, *said, strict=True):  # nan where it is not known which is better
@@ -134,8 +131,8 @@ def report_of_rater(
     """What a trained rater and its base say of the rows that test it, asked as raters are."""
     by_key = {row["key"]: row for row in rows}
     tested = [sample for sample in ratings_of(rows, setting) if sample.part == "test"]
-    fetch = PictureFiles(name for sample in tested for name in (sample.source, sample.a))
-    edits = [Edit(s.instruction, fetch(s.source), fetch(s.a), task=s.type, key=s.key) for s in tested]
+    images = stored_images(name for sample in tested for name in (sample.source, sample.a))
+    edits = [Edit(s.instruction, bytes(images[s.source]), bytes(images[s.a]), task=s.type, key=s.key) for s in tested]
     how = {"backend": "transformers", "rubrics": setting.rubrics, "workers": 0, "batch_size": setting.batch_size}
     how |= {"min_pixels": setting.min_pixels, "max_pixels": setting.max_pixels}
     how |= {"dtype": "bfloat16" if setting.bf16 else "float32"}

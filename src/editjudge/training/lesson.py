@@ -3,7 +3,7 @@
 `Lesson` teaches the reply of a judge; those of scorers and raters are subclasses, and say what they do otherwise."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -20,7 +20,7 @@ from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from editjudge.core import hub, images
+from editjudge.core import hub, images, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import whole
 from editjudge.core.keys import place
@@ -34,8 +34,8 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 Batch: TypeAlias = dict[str, torch.Tensor]
 Collate: TypeAlias = Callable[[list[dict[str, Any]]], Batch]
 Shown: TypeAlias = list[list[Image.Image]]
-Fetch: TypeAlias = Callable[[str], bytes]
-"""The encoded image of a name; empty where there is none."""
+Pictures: TypeAlias = Mapping[str, records.Image]
+"""Encoded images by name; empty where there is none."""
 Parts: TypeAlias = tuple[Dataset, Dataset, Dataset]
 """Rows to train on, rows that choose the weights, and rows that only test them."""
 Weights: TypeAlias = dict[str, torch.Tensor]
@@ -83,13 +83,13 @@ def filled(rows: Dataset, multiple: int) -> Dataset:
 class Prepare:
     """The dataset's transform: rows to the `columns` of a lesson.
 
-    Images are fetched, decoded and resized once, as the processor would resize them, and kept in each process that
+    Images are decoded and resized once, as the processor would resize them, and kept in each process that
     decodes, as long as they take no more than `free` bytes. How a row is flipped depends on the seed, its key and the
     epoch alone, so neither the number of processes nor a resumed run changes it."""
 
     processor: Any
     columns: Callable[[list[dict[str, Any]], Shown], dict[str, list]]
-    fetch: Fetch
+    pictures: Pictures
     seed: int
     flipped: bool
     free: int = CACHE_BYTES
@@ -116,7 +116,7 @@ class Prepare:
         image = self.cache.get(name)
         if image is None:
             try:
-                image = self.load(self.fetch(name))
+                image = self.load(bytes(self.pictures.get(name, b"")))
             except ValueError as error:
                 raise FileError(f"training sample {key}: {side}: {error}") from error
             if image.nbytes <= self.free:
@@ -217,7 +217,7 @@ class Lesson:
         return None
 
     def answer(self, model: Any, batch: Batch) -> torch.Tensor:
-        """What the model says of a batch of n rows, (n, k) float32; here (n, 1), whether every token of the reply, its
+        """What the model says of n rows, (n, ...) float32; here (n, 1), whether every token of the reply, its
         end included, is the likeliest there.
 
         What the template has behind a reply's end does not count, since decoding stops there."""

@@ -23,7 +23,7 @@ from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.workers import LaunchSetting, engine
-from editjudge.training.samples import PictureFiles, Row, Sample, Trained, faulty, image_names
+from editjudge.training.samples import Row, Sample, Trained, faulty, image_names, stored_images
 from editjudge.training.settings import TrainingSetting
 
 if TYPE_CHECKING:  # torch and trl, which are loaded when nothing is fetched any more
@@ -139,10 +139,10 @@ def train(job: TrainingJob, run: Path) -> None:
 
     device, skipped = repeatable(), {row["key"] for row in skipped_of(run)}
     samples = job.samples([row for row in job.read_rows() if row["key"] not in skipped])
-    fetch = PictureFiles(name for sample in samples for name in image_names(vars(sample)).values())
+    pictures = stored_images(name for sample in samples for name in image_names(vars(sample)).values())
     with launch.alone(run) if launch.first() else nullcontext():
         checkpoints = run / "checkpoints"
-        trained = trainer.train(job.lesson(), samples, job.base(), fetch, job.out, checkpoints, device, job.draw)
+        trained = trainer.train(job.lesson(), samples, job.base(), pictures, job.out, checkpoints, device, job.draw)
         if launch.first():
             write_bytes(run / TRAINED, json.dumps(asdict(trained)).encode())  # all digits: metrics come from it
 

@@ -4,7 +4,6 @@ Parquet files, figures.
 `<Parquet file>/<key>` names an image: pools, candidates and scorer data hold them."""
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import images, records
-from editjudge.core.records import ContractError
+from editjudge.core.records import ContractError, StoredImage
 from editjudge.engine.workers import spread
 
 SIDES = ("source", "a", "b")  # fields with image names, in the order in which they are shown
-MOST_BYTES = 256_000_000
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
-Group: TypeAlias = tuple[str, int]
-"""A Parquet file, and the number of one of its row groups."""
 Row: TypeAlias = dict[str, float | None]
 
 
@@ -53,7 +49,7 @@ class Trained:
 
     history: by step: {step, loss, eval_loss, eval_accuracy}, None if not measured. Losses are means over the lesson's
     items; eval_accuracy is the share of right answers on the rows that choose the weights.
-    tested: the keys of the test rows. answers: what the untrained and the trained model say of each of them, (N, k).
+    tested: the keys of the test rows. answers: what the untrained and the trained model say of each of them, (N, ...).
     rows: how many were trained on, chose and tested. tokens: all that were shown in training, images and question
     included, padding not.
 
@@ -62,7 +58,7 @@ class Trained:
 
     history: list[Row]
     tested: list[str]
-    answers: list[list[list[float]]]
+    answers: list[list[Any]]
     rows: Sequence[int]
     steps: int
     tokens: int
@@ -84,52 +80,40 @@ def names_of(pair: records.Row) -> tuple[str, str, str]:
     return f"data/pools/{task}.parquet/{prompt}", a, b
 
 
+def photos_of(pairs: list[records.Row]) -> dict[str, str]:
+    """The photo behind each pair's prompt, by the pair's key: the pools say it, else it is the prompt itself."""
+    prompts = {pair["prompt"]: pair["prompt"] for pair in pairs}
+    for pool in sorted(Path("data/pools").glob("*.parquet")):
+        for row in pq.read_table(pool, columns=["key", "origin"]).to_pylist():
+            if row["key"] in prompts and row["origin"]:
+                prompts[row["key"]] = row["origin"]
+    return {pair["key"]: prompts[pair["prompt"]] for pair in pairs}
+
+
 def file_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def read_group(group: Group) -> pa.ChunkedArray:
-    """The images of a row group, binary; null where an edit failed."""
-    file, number = group
-    return pq.ParquetFile(file).read_row_group(number, columns=["image"], use_threads=False)["image"]
+def stored_images(names: Iterable[str]) -> dict[str, StoredImage]:
+    """Where the images of these names are; one whose file has no such key is left out. ContractError: a file is missing
+    or cannot be read.
 
-
-class PictureFiles:
-    """Images by name, in any order, out of files of any size.
-
-    A row group is read as a whole (64 rows; of large files up to 64 MB), and the latest ones are kept up to `most`
-    bytes, at least one: that, and about 300 bytes a name, is all the memory that a process needs."""
-
-    def __init__(self, names: Iterable[str], most: int = MOST_BYTES) -> None:
-        """Finds the names' places. ContractError: a file is missing or cannot be read."""
-        self.most, self.held = most, 0
-        self.kept: OrderedDict[Group, pa.ChunkedArray] = OrderedDict()
-        self.places: dict[str, tuple[Group, int]] = {}
-        wanted = set(names)
-        for file in sorted({file_of(name) for name in wanted}):
-            if not Path(file).is_file():
-                raise ContractError(f"{file} not found: run `dvc repro` or `dvc pull`")
-            try:
-                opened = pq.ParquetFile(file)
-                for number in range(opened.num_row_groups):
-                    keys = opened.read_row_group(number, columns=["key"])["key"].to_pylist()
-                    places = {f"{file}/{key}": ((file, number), row) for row, key in enumerate(keys)}
-                    self.places |= {name: place for name, place in places.items() if name in wanted}
-            except (pa.ArrowInvalid, OSError, KeyError) as error:
-                raise ContractError(f"{file}: not readable as Parquet: {error}") from error
-
-    def __call__(self, name: str) -> bytes:
-        """The image's file; empty where there is none."""
-        if name not in self.places:
-            return b""
-        group, row = self.places[name]
-        if group not in self.kept:
-            self.kept[group] = read_group(group)
-            self.held += self.kept[group].nbytes
-            while self.held > self.most and len(self.kept) > 1:
-                self.held -= self.kept.popitem(last=False)[1].nbytes
-        self.kept.move_to_end(group)
-        return self.kept[group][row].as_py() or b""
+    They are read in any order out of files of any size: a process keeps the row groups that it read last (64 rows, or
+    16 MB; see `core.records`), and about 300 bytes a name."""
+    wanted, found = set(names), dict[str, StoredImage]()
+    for file in sorted(map(Path, {file_of(name) for name in wanted})):
+        if not file.is_file():
+            raise ContractError(f"{file} not found: run `dvc repro` or `dvc pull`")
+        place = str(file.absolute()), file.stat().st_mtime_ns
+        try:
+            opened = pq.ParquetFile(file)
+            for group in range(opened.num_row_groups):
+                keys = opened.read_row_group(group, columns=["key"])["key"].to_pylist()
+                own = ((f"{file}/{key}", row) for row, key in enumerate(keys))
+                found |= {name: StoredImage(*place, group, row, "image") for name, row in own if name in wanted}
+        except (pa.ArrowInvalid, OSError, KeyError) as error:
+            raise ContractError(f"{file}: not readable as Parquet: {error}") from error
+    return found
 
 
 def faulty(rows: Mapping[str, Mapping[str, tuple[str, str]]], what: str) -> dict[str, str]:
@@ -138,11 +122,11 @@ def faulty(rows: Mapping[str, Mapping[str, tuple[str, str]]], what: str) -> dict
     rows: of each key the image's name and SHA-256, by side. what: they are, for the progress bar. ContractError: a file
     is missing or cannot be read."""
     sums = {name: sha256 for sides in rows.values() for name, sha256 in sides.values()}
-    places, jobs = PictureFiles(sums).places, dict[Group, dict[str, tuple[int, str]]]()
-    for name, (group, row) in places.items():
-        jobs.setdefault(group, {})[name] = (row, sums[name])
-    found = {name: f"missing from {file_of(name)}" for name in sums if name not in places}
-    for its in spread(unusable, sorted(jobs.items()), f"images of {what}, by groups"):
+    stored, groups = stored_images(sums), dict[tuple[str, int], list[tuple[str, StoredImage, str]]]()
+    for name, image in stored.items():
+        groups.setdefault((image.file, image.group), []).append((name, image, sums[name]))
+    found = {name: f"missing from {file_of(name)}" for name in sums if name not in stored}
+    for its in spread(unusable, list(groups.values()), f"images of {what}, by groups"):
         found |= its
     told: dict[str, str] = {}
     for key, sides in rows.items():
@@ -152,18 +136,17 @@ def faulty(rows: Mapping[str, Mapping[str, tuple[str, str]]], what: str) -> dict
     return told
 
 
-def unusable(job: tuple[Group, dict[str, tuple[int, str]]]) -> dict[str, str]:
-    """Which of a row group's images (row and SHA-256 by name) cannot be shown to the model, each with the reason."""
-    group, rows = job
-    data = read_group(group)
-    return {name: reason for name, (row, sha256) in rows.items() if (reason := fault(data[row].as_py(), sha256))}
+def unusable(group: Sequence[tuple[str, StoredImage, str]]) -> dict[str, str]:
+    """Which images of a row group (name, place, SHA-256) cannot be shown to the model, each with the reason."""
+    return {name: reason for name, image, sha256 in group if (reason := fault(bytes(image), sha256))}
 
 
-def fault(data: bytes | None, sha256: str) -> str | None:
-    if data is not None and hashlib.sha256(data).hexdigest() != sha256:
+def fault(data: bytes, sha256: str) -> str | None:
+    """data: empty where the edit failed."""
+    if data and hashlib.sha256(data).hexdigest() != sha256:
         return "not the image that was annotated: run `dvc repro`"
     try:
-        height, width = images.decode(data or b"").shape[:2]
+        height, width = images.decode(data).shape[:2]
     except images.ImageError as error:
         return str(error)
     slender = max(height, width) > MOST_SLENDER * min(height, width)

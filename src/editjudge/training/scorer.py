@@ -18,7 +18,16 @@ from transformers import set_seed
 from editjudge.core.errors import FileError
 from editjudge.judges.scorers import checkpoint
 from editjudge.judges.scorers import model as asking
-from editjudge.judges.scorers.model import Head, ScoringModel, TokenRow, add_token, aggregate, embeddings, load
+from editjudge.judges.scorers.model import (
+    Aggregation,
+    Head,
+    ScoringModel,
+    TokenRow,
+    add_token,
+    aggregate,
+    embeddings,
+    load,
+)
 from editjudge.judges.scorers.questions import ScorerPrompt
 from editjudge.models.chat.checkpoint import Precision
 from editjudge.training import lesson
@@ -65,20 +74,6 @@ def ranking(
     if kind == "bradley_terry":
         return softplus(sign * b - sign * a) * (sign != 0).to(a)
     return -log_expected_sigmoid(sign * a - sign * b, stds[0].hypot(stds[1])) * (sign != 0).to(a)
-
-
-@dataclass(frozen=True)
-class ScorerAnswers:
-    """What a scorer says of N rows. means: (N, 2, D), of A and B; log_stds: the same, None where it knows none.
-
-    Of a single edit B's are A's."""
-
-    means: torch.Tensor
-    log_stds: torch.Tensor | None
-
-    @property
-    def stds(self) -> torch.Tensor:
-        return torch.zeros_like(self.means) if self.log_stds is None else self.log_stds.exp()
 
 
 @dataclass(frozen=True)
@@ -162,7 +157,7 @@ class ScorerLesson(lesson.Lesson):
 
     def losses(self, answers: torch.Tensor, targets: Targets) -> torch.Tensor:
         """(N,): the sum of a row's losses."""
-        means, stds = map(self.chosen, with_whole(answers_of(answers, self.setting), self.setting))
+        means, stds = map(self.chosen, with_whole(answers, self.setting.aggregation))
         if self.setting.loss == "regression":
             wanted = self.chosen(targets.scores)
             each = (means - (torch.nan_to_num(wanted) - self.setting.offset)) ** 2
@@ -178,14 +173,15 @@ class ScorerLesson(lesson.Lesson):
         inputs = dict(inputs)
         targets = Targets(inputs.pop("scores"), inputs.pop("sign"))
         output, counts = model(**inputs), self.counts(targets)
-        total = self.setting.score_weight * self.losses(flat(output), targets).sum()
+        total = self.setting.score_weight * self.losses(answered(output), targets).sum()
         if self.setting.language_weight:
             replies = output.language.unflatten(0, (len(counts), -1)).mean(1)
             total = total + self.setting.language_weight * (replies * counts).sum()
         return total, counts.sum()
 
     def answer(self, model: Any, batch: Batch) -> torch.Tensor:
-        return flat(model(**{name: value for name, value in batch.items() if name not in ("scores", "sign", "labels")}))
+        asked = {name: value for name, value in batch.items() if name not in ("scores", "sign", "labels")}
+        return answered(model(**asked))
 
     def held_out_loss(self, answers: torch.Tensor, rows: Dataset) -> float:
         """The loss of the scores, as one mean; that of the words is none of it."""
@@ -195,7 +191,7 @@ class ScorerLesson(lesson.Lesson):
     def right(self, answers: torch.Tensor, rows: Dataset) -> list[bool]:
         """Of each comparison that is no tie, whether the better one has the higher mean."""
         sign = self.chosen(Targets.of(list(rows.with_format(None))).sign)
-        said = self.chosen(signs_of(answers, self.setting))
+        said = self.chosen(signs_of(answers, self.setting.aggregation))
         return [bool(each) for each in (said == sign)[~sign.isnan() & (sign != 0)].tolist()]
 
     def calibration_rows(self, rows: Dataset) -> Dataset:
@@ -240,7 +236,7 @@ class ScorerLesson(lesson.Lesson):
         scoring = cast(ScoringModel, lesson.merged(self, made, processor))
         put_token_row(scoring, json.loads((made.base / "config.json").read_text()).get("tie_word_embeddings", False))
         torch.nn.Module.to(scoring.model, dtype=torch.bfloat16 if setting.bf16 else torch.float32)
-        means = answers_of(cast(torch.Tensor, made.calibration), setting).means[:, 0]
+        means = cast(torch.Tensor, made.calibration)[:, 0, 0]
         aggregates = sorted(aggregate(means, None, setting.aggregation)[0].tolist())
         size, looks = processor.image_processor.size or {}, scoring.looks
         description = checkpoint.Description(
@@ -263,28 +259,26 @@ class ScorerLesson(lesson.Lesson):
             checkpoint.save(folder, scoring, description)
 
 
-def flat(output: Any) -> torch.Tensor:
-    """(n, 2 D), or (n, 4 D) where standard deviations are known: what a model says of the edits A and B of n rows."""
+def answered(output: Any) -> torch.Tensor:
+    """What a model says of the edits A and B of n rows: (n, 1, 2, D), their means; where it knows standard deviations,
+    (n, 2, 2, D), with the logarithms of these. Of a single edit B's are A's."""
     known = [part for part in (output.means, output.log_stds) if part is not None]
-    return torch.cat([part.unflatten(0, (-1, 2)).flatten(1) for part in known], 1)
+    return torch.stack([part.unflatten(0, (-1, 2)) for part in known], 1)
 
 
-def answers_of(found: torch.Tensor, setting: TrainScorerSetting) -> ScorerAnswers:
-    """What `flat` gave, as answers."""
-    means, *log_stds = found.unflatten(1, (-1, 2, len(setting.dimensions))).unbind(1)
-    return ScorerAnswers(means, log_stds[0] if log_stds else None)
-
-
-def with_whole(answers: ScorerAnswers, setting: TrainScorerSetting) -> tuple[torch.Tensor, torch.Tensor]:
-    """Means and standard deviations of each dimension and of the edits as a whole: (N, 2, D + 1)."""
-    mean, std = aggregate(answers.means, answers.stds, setting.aggregation)
+def with_whole(answers: torch.Tensor, aggregation: Aggregation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and standard deviations (0 where they are not known) of what was `answered`: (N, 2, D + 1), of each
+    dimension and of the edits as a whole."""
+    means = answers[:, 0]
+    stds = answers[:, 1].exp() if answers.shape[1] > 1 else torch.zeros_like(means)
+    mean, std = aggregate(means, stds, aggregation)
     whole = mean[..., None], cast(torch.Tensor, std)[..., None]
-    return torch.cat((answers.means, whole[0]), -1), torch.cat((answers.stds, whole[1]), -1)
+    return torch.cat((means, whole[0]), -1), torch.cat((stds, whole[1]), -1)
 
 
-def signs_of(answers: torch.Tensor, setting: TrainScorerSetting) -> torch.Tensor:
+def signs_of(answers: torch.Tensor, aggregation: Aggregation) -> torch.Tensor:
     """Which side the answers name: (N, D + 1), 1 for A, -1 for B; of each dimension, and of the edits as a whole."""
-    means, _ = with_whole(answers_of(answers, setting), setting)
+    means, _ = with_whole(answers, aggregation)
     return (means[:, 0] - means[:, 1]).sign()
 
 

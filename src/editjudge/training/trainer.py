@@ -24,7 +24,7 @@ from trl import SFTConfig, SFTTrainer
 from editjudge.core.params import ParamsError
 from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
-from editjudge.training.lesson import Device, EpochOrder, Fetch, Lesson, Parts, Prepare, Weights
+from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare, Weights
 from editjudge.training.samples import Row, Sample, Trained
 from editjudge.training.settings import TrainingSetting
 
@@ -45,7 +45,7 @@ class Trainer(SFTTrainer):
         lesson: Lesson,
         parts: Parts,
         base: Path,
-        fetch: Fetch,
+        pictures: Pictures,
         checkpoints: Path,
         device: Device = "cpu",
         last: Path | None = None,
@@ -56,7 +56,7 @@ class Trainer(SFTTrainer):
         processor = lessons.processor_of(base, setting)
         caches = 2 * (setting.workers + 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         prepare, self.shown = (
-            Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, lessons.CACHE_BYTES // caches)
+            Prepare(processor, lesson.columns, pictures, setting.seed, mirrored, lessons.CACHE_BYTES // caches)
             for mirrored in (setting.augmentation == "mirror", False)
         )
         processor.image_processor.do_resize = not side_unit(processor)
@@ -146,7 +146,7 @@ class Trainer(SFTTrainer):
 
     @torch.no_grad()
     def answers(self, rows: Dataset) -> torch.Tensor:
-        """The lesson's answers to all rows, (N, k), float32 on the CPU, in every process.
+        """The lesson's answers to all rows, (N, ...), float32 on the CPU, in every process.
 
         Each process takes a part of them. All run the model equally often, which ZeRO-3 needs: one whose rows are done
         runs it on the first row and does not count it."""
@@ -161,7 +161,7 @@ class Trainer(SFTTrainer):
             batch = {name: value.to(accelerator.device) for name, value in batch.items()}
             answer = self.lesson.answer(self.model_wrapped, batch).float()
             if found is None:
-                found = torch.zeros(len(rows), answer.shape[1], device=accelerator.device)
+                found = torch.zeros(len(rows), *answer.shape[1:], device=accelerator.device)
             if chosen:
                 found[chosen[0] : chosen[-1] + 1] = answer
         return cast(torch.Tensor, accelerator.reduce(found)).cpu()
@@ -228,7 +228,7 @@ def train(
     lesson: Lesson,
     samples: Sequence[Sample],
     base: Path,
-    fetch: Fetch,
+    pictures: Pictures,
     out: Path,
     checkpoints: Path,
     device: Device = "cpu",
@@ -245,7 +245,7 @@ def train(
     parts = lesson.parts(lessons.dataset(samples))
     whole = [file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")]
     last = max(whole, key=step_of, default=None)
-    trainer = Trainer(lesson, parts, base, fetch, checkpoints, device, last, live)
+    trainer = Trainer(lesson, parts, base, pictures, checkpoints, device, last, live)
     untrained = weights_of(trainer.model) if parts[2] else {}
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
         for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):

@@ -2,8 +2,8 @@
 
 A folder has one image a key, named by it: KEY.png, .jpg, .jpeg or .webp. A table (CSV, JSON lines, Parquet) has the
 columns key and image, bytes or a path beside the table, and may have model. `Given` reads them and changes nothing.
-`export_png` and `export_parquet` write our own. A suite's published form is a folder, too, with `<file>.png` of each of
-its cases; GEdit-Bench v1 has fullset/TASK/LANGUAGE/KEY.png."""
+`export_png` writes our own. A suite's published form is a folder, too, with `<file>.png` of each of its cases;
+GEdit-Bench v1 has fullset/TASK/LANGUAGE/KEY.png."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import images, reading, records
-from editjudge.core.files import replacing, write_bytes
+from editjudge.core import images, reading
+from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
@@ -31,8 +30,6 @@ SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
 SHOWN = 20  # names of each kind in a line
 WORDS = {"missing": "missing", "broken": "broken", "extra": "of no case"}
-IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-FORM = pa.schema([("image", IMAGE), ("key", pa.string()), ("model", pa.string())])
 
 
 class Given:
@@ -171,20 +168,6 @@ def export_png(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[
             path = f"{model}/{row['key']}.png"
             write_bytes(folder / path, as_png(row["image"]))
             yield row["key"], path
-
-
-def export_parquet(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Writes `<folder>/<model>.parquet` with key, model and image {bytes, path} of each edit that is done.
-
-    Gives its key and its path in a gallery of files."""
-    check_name(model, "model")
-    with replacing(folder / f"{model}.parquet") as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
-        for group in records.in_groups(row for row in rows if row["status"] == "done"):
-            paths = [f"{model}/{row['key']}.png" for row in group]
-            shown = [{"bytes": as_png(row["image"]), "path": path} for row, path in zip(group, paths, strict=True)]
-            columns = {"image": shown, "key": [row["key"] for row in group], "model": [model] * len(group)}
-            file.write_table(pa.Table.from_pydict(columns, schema=FORM))
-            yield from zip(columns["key"], paths, strict=True)
 
 
 @dataclass
