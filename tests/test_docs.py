@@ -53,7 +53,7 @@ COMMANDS = {
     r"source \.venv/bin/activate$": "the shell's own",
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
-    r"editjudge (compare|rank|provenance|profile|add-editor) |editjudge gallery (merge|import) --help$": RUN,
+    r"editjudge (compare|rank|provenance|profile|add-editor) |editjudge gallery import --help$": RUN,
     r"editjudge benchmark ": "tests/cli/test_suite_program.py",
     r"editjudge score ": "tests/cli/test_judging.py",
     r"editjudge (suite|drift|gallery (write|read)) ": "tests/cli/test_suite_program.py",

@@ -1,4 +1,4 @@
-"""Galleries as files: export, merge, import, and a model from elsewhere in the arena. Galleries as pages: a task's
+"""Galleries as files: export, import, and a model from elsewhere in the arena. Galleries as pages: a task's
 prompts with what the models see."""
 
 import json
@@ -80,16 +80,14 @@ def test_nothing_that_is_there_is_overwritten_unless_told(work: Path) -> None:
     for words in (
         "export --model ours --out g",
         "export --model theirs --out g",
-        "merge --model theirs --metadata g/metadata.jsonl --out g/ours/k1.png",
     ):
         with pytest.raises(metadata.GalleryError, match="is there already"):
             run(words)
-    os.link(work / "g/metadata.jsonl", work / "other.jsonl")
-    for out in ("g/metadata.jsonl", "g/ours/../metadata.jsonl", "other.jsonl"):
+    Path("other").mkdir()
+    os.link(work / "g/metadata.jsonl", work / "other/metadata.jsonl")
+    for out in ("g", "g/ours/..", "other"):
         with pytest.raises(metadata.GalleryError, match="never changed in place"):
-            run(f"merge --model theirs --metadata g/metadata.jsonl --out {out} --overwrite")
-    with pytest.raises(metadata.GalleryError, match="never changed in place"):
-        run("export --model theirs --metadata g/metadata.jsonl --out g --overwrite")
+            run(f"export --model theirs --metadata g/metadata.jsonl --out {out} --overwrite")
     assert {file: (work / "g" / file).read_bytes() for file in files(work / "g")} == before
     run("export --model ours --out g --overwrite")
 
@@ -97,17 +95,18 @@ def test_nothing_that_is_there_is_overwritten_unless_told(work: Path) -> None:
 def test_a_new_model_goes_into_a_copy(work: Path) -> None:
     run("export --model ours --out g")
     before = (work / "g/metadata.jsonl").read_bytes()
-    merge = "merge --model theirs --metadata g/metadata.jsonl --out g/new.jsonl"
-    assert run(merge) == "theirs: 2 images merged, 0 are of no line"
+    export = "export --model theirs --metadata g/metadata.jsonl --out new"
+    assert run(export) == "theirs: 2 images"
     assert (work / "g/metadata.jsonl").read_bytes() == before
-    rows = [json.loads(line) for line in (work / "g/new.jsonl").read_text().splitlines()]
-    assert [each["image"] for each in rows[0]["candidates"]] == ["ours/k1.png", "theirs/k1.png"]
-    again = "merge --model theirs --metadata g/new.jsonl --out g/newer.jsonl"
+    rows = [json.loads(line) for line in (work / "new/metadata.jsonl").read_text().splitlines()]
+    images = ["ours/k1.png", "theirs/k1.png"]
+    assert [each["image"] for each in rows[0]["candidates"]] == images
+    again = "export --model theirs --metadata new/metadata.jsonl --out newer"
     with pytest.raises(metadata.GalleryError, match="theirs has candidates already, in 2 lines"):
         run(again)
-    run(f"{again} --replace")
-    rows = [json.loads(line) for line in (work / "g/newer.jsonl").read_text().splitlines()]
-    assert [each["image"] for each in rows[0]["candidates"]] == ["ours/k1.png", "theirs/k1.png"]
+    run(f"{again} --overwrite")
+    rows = [json.loads(line) for line in (work / "newer/metadata.jsonl").read_text().splitlines()]
+    assert [each["image"] for each in rows[0]["candidates"]] == images
 
 
 PUBLISHED = {

@@ -57,7 +57,7 @@ from editjudge.stages.graph.arena import LeaderboardSetting
 from editjudge.statistics import agreement
 from editjudge.training import trainer
 from editjudge.training.lesson import Lesson
-from editjudge.training.samples import Sample
+from editjudge.training.samples import Sample, image_names
 from editjudge.training.scorer import ScorerLesson
 from editjudge.training.settings import TrainScorerSetting
 from editjudge.vision import aesthetics
@@ -220,7 +220,8 @@ def training() -> tuple[Path, Any]:
     )  # fmt: skip
     samples = train_judge.samples_of(training_pairs()[:12])
     out, checkpoints = (Path(scratch().name) / name for name in ("adapter", "checkpoints"))
-    trained = trainer.train(Lesson(setting), samples, ROOT / "models/tiny_base", _image, out, checkpoints)
+    pictures = {name: _image(name) for sample in samples for name in image_names(vars(sample)).values()}
+    trained = trainer.train(Lesson(setting), samples, ROOT / "models/tiny_base", pictures, out, checkpoints)
     return out, trained.history
 
 
@@ -247,7 +248,7 @@ def scoring() -> Any:
             samples.append(Sample(key, prompt["key"], words, *names_of, better, scores=both))
     out, checkpoints = (Path(scratch().name) / name for name in ("scorer", "scorer_checkpoints"))
     base, lesson = ROOT / "models/tiny_base", ScorerLesson(setting)
-    trained = trainer.train(lesson, samples, base, pictures.__getitem__, out, checkpoints)
+    trained = trainer.train(lesson, samples, base, pictures, out, checkpoints)
     asked = [Edit(s.instruction, pictures[s.source], pictures[s.a]) for s in samples]
     said = [dataclasses.asdict(each) for each in CheckpointScorer.load(out, batch_size=4, device="cpu").score(asked)]
     assert all(each.pop("said") is None for each in said), "it has no words"

@@ -181,7 +181,7 @@ def test_the_report_counts_what_is_known_alone():
             pair[side] = [{"dimension": name, "score": score} for name, score in each]
     untrained = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # of A and B
     trained = untrained + torch.tensor([[1.0, 0.0], [0.0, 0.0]])
-    answers = [[means.flatten().tolist()] * 4 for means in (untrained, trained)]
+    answers = [[[means.tolist()]] * 4 for means in (untrained, trained)]
     told = Trained([], [pair["key"] for pair in pairs], answers, (1, 0, 4), 1, 1, None, 1.0, 1, 1)
     found, _ = train_scorer.report_of_scorer(setting, pairs, told, Path("base"))
     following, quality, overall = found["agreement"]

@@ -286,10 +286,3 @@ def test_an_image_is_resized_once_and_alike_everywhere(width: int, height: int, 
     assume(max(sent) <= 200 * min(sent))
     assert processor(*sent) == trained
     assert sent in ((width, height), trained)
-
-
-def test_every_filler_says_tie_so_that_a_batch_has_one_shape() -> None:
-    """Dropout draws by a batch's shape: a filler with another reply would train another judge from the second epoch."""
-    rows = [{"instruction": "Red", "winner": "Image B", "type": "", "filler": filler} for filler in (False, True)]
-    said = [reply["content"][0]["text"] for [reply] in LESSON.columns(rows, [[], []])["completion"]]
-    assert said == [completion("Image B"), completion("Tie")]

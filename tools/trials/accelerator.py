@@ -220,7 +220,7 @@ def train(
         changes |= {"bf16": True, "gradient_checkpointing": True, "save_every": 100 * setting.log_every}
         lesson, shown = Lesson(replace(setting, **changes)), pairs[: count * BATCH]
         start = time.perf_counter()
-        trainer.train(lesson, shown, base, pictures.__getitem__, folder / f"adapter_{run}", checkpoints, device)
+        trainer.train(lesson, shown, base, pictures, folder / f"adapter_{run}", checkpoints, device)
         took.append(seconds(start))
         gc.collect()
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])

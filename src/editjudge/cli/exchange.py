@@ -263,24 +263,19 @@ def import_scorer(
 def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
     """Raises GalleryError where something would be overwritten; the file that was `given` never may be."""
     if given is not None and path.exists() and path.samefile(given):
-        raise GalleryError(f"{path} is what is merged into: it is never changed in place, name another file")
+        raise GalleryError(f"{path} is the given metadata.jsonl: it is never changed in place, name another folder")
     if path.exists() and not overwrite:
         raise GalleryError(f"{path} is there already (--overwrite)")
 
 
 @gallery_app.command(name="export")
-def export_gallery(
-    *,
-    model: Models,
-    out: Path,
-    metadata: Path | None = None,
-    overwrite: Overwrite = False,
-) -> None:
+def export_gallery(*, model: Models, out: Path, metadata: Path | None = None, overwrite: Overwrite = False) -> None:
     """Write models' images as PNG files, with a metadata.jsonl. (`export dataset` writes them as Parquet.)
 
     Args:
         out: The folder of the gallery.
-        metadata: A metadata.jsonl whose lines get the images."""
+        metadata: A metadata.jsonl whose lines get the images, in a copy: it is never changed itself. A model that is
+            there already needs --overwrite."""
     lines = None if metadata is None else read_lines(metadata)
     check_free(out / METADATA, overwrite, metadata)
     for name in model:
@@ -288,60 +283,26 @@ def export_gallery(
         check_free(out / name, overwrite)
     images: dict[str, dict[str, str]] = {}
     for name in model:
-        rows = tqdm(_rows(GALLERY, name), desc=f"images of {name}", unit="image")
+        rows = tqdm(records.iterate(GALLERY / f"{name}.parquet", "candidates"), desc=f"images of {name}", unit="image")
         images[name] = dict(pictures.export_png(rows, name, out))
     if lines is None:
         keys = dict.fromkeys(key for paths in images.values() for key in paths)
         lines = [GalleryLine(key, {"key": key}) for key in keys]
+    known, told = {line.key for line in lines}, []
     for name, paths in images.items():
-        lines = gallery_lines.merge(lines, name, paths, replace=True)
+        lines = gallery_lines.merge(lines, name, paths, replace=overwrite)
+        without = len(paths.keys() - known)
+        told.append(f"{name}: {len(paths)} images" + (f", {without} of them of no line" if without else ""))
     write_bytes(out / METADATA, gallery_lines.dump(lines))
-    _tell(f"{name}: {len(paths)} images" for name, paths in images.items())
+    _tell(told)
 
 
 def _tell(told: Iterable[str]) -> None:
     print("\n".join(told).encode(errors="backslashreplace").decode())
 
 
-def _rows(folder: Path, model: str) -> Iterator[records.Row]:
-    return records.iterate(folder / f"{model}.parquet", "candidates")
-
-
-@gallery_app.command
-def merge(
-    *,
-    model: Models,
-    metadata: Path,
-    out: Path,
-    replace: bool = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write a copy of a metadata.jsonl with models' images, at the paths of `gallery export`.
-
-    Args:
-        metadata: The metadata.jsonl; it is never changed itself.
-        out: The copy.
-        replace: Replace the images of a model that is there already."""
-    check_free(out, overwrite, metadata)
-    lines, told = read_lines(metadata), []
-    keys = {line.key for line in lines}
-    for name in model:
-        pictures.check_name(name, "model")
-        done = [row["key"] for row in _rows(GALLERY, name) if row["status"] == "done"]
-        lines = gallery_lines.merge(lines, name, {key: f"{name}/{key}.png" for key in done}, replace)
-        told.append(f"{name}: {len(keys & set(done))} images merged, {len(set(done) - keys)} are of no line")
-    write_bytes(out, gallery_lines.dump(lines))
-    _tell(told)
-
-
 @gallery_app.command(name="import")
-def import_models(
-    *,
-    gallery: Path,
-    out: Path,
-    model: Models | None = None,
-    overwrite: Overwrite = False,
-) -> None:
+def import_models(*, gallery: Path, out: Path, model: Models | None = None, overwrite: Overwrite = False) -> None:
     """Write a gallery's images as one Parquet file for each model, with refused.csv and a copy of metadata.jsonl.
 
     A line that names no task has that of the arena's prompt of its key.
@@ -395,7 +356,8 @@ def write_suite(*, suite: Suite, model: Models, out: Path, overwrite: Overwrite 
         check_free(out / name, overwrite)
     told = []
     for name in model:
-        count = pictures.write_suite(_rows(Path(f"data/suite_gallery/{name}"), suite), files, out / name)
+        rows = records.iterate(Path(f"data/suite_gallery/{name}/{suite}.parquet"), "candidates")
+        count = pictures.write_suite(rows, files, out / name)
         told.append(f"{name}: {count} images of {len(files)} cases")
     _tell(told)
 

@@ -266,14 +266,18 @@ def answered(output: Any) -> torch.Tensor:
     return torch.stack([part.unflatten(0, (-1, 2)) for part in known], 1)
 
 
+def stds_of(answers: torch.Tensor) -> torch.Tensor:
+    """Standard deviations, (N, 2, D), of what was `answered`; 0 where they are not known."""
+    return answers[:, 1].exp() if answers.shape[1] > 1 else torch.zeros_like(answers[:, 0])
+
+
 def with_whole(answers: torch.Tensor, aggregation: Aggregation) -> tuple[torch.Tensor, torch.Tensor]:
-    """Means and standard deviations (0 where they are not known) of what was `answered`: (N, 2, D + 1), of each
-    dimension and of the edits as a whole."""
+    """Means and standard deviations of each dimension and of the edits as a whole: (N, 2, D + 1)."""
+    # Two calls of stds_of: one shared result would add up its gradients in another order, to other last bits.
     means = answers[:, 0]
-    stds = answers[:, 1].exp() if answers.shape[1] > 1 else torch.zeros_like(means)
-    mean, std = aggregate(means, stds, aggregation)
+    mean, std = aggregate(means, stds_of(answers), aggregation)
     whole = mean[..., None], cast(torch.Tensor, std)[..., None]
-    return torch.cat((means, whole[0]), -1), torch.cat((stds, whole[1]), -1)
+    return torch.cat((means, whole[0]), -1), torch.cat((stds_of(answers), whole[1]), -1)
 
 
 def signs_of(answers: torch.Tensor, aggregation: Aggregation) -> torch.Tensor:

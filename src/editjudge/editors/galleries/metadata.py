@@ -110,7 +110,9 @@ def merge(
     Where the model has a candidate already: GalleryError; with `replace` its image is replaced, and nothing else."""
     taken = [line.key for line in lines if line.key in images and line.image(model) is not None]
     if taken and not replace:
-        raise GalleryError(f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first (--replace)")
+        raise GalleryError(
+            f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first (--overwrite)"
+        )
     return [_with(line, model, images[line.key]) if line.key in images else line for line in lines]
 
 
