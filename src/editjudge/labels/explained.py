@@ -79,9 +79,8 @@ def _edits(
         known = [edit for model, edit in edits.items() if model in counted and edit["values"][n] is not None]
         if not known:
             continue
-        z, _ = tiers.z_scores(
-            np.array([[edit["values"][n]] for edit in known], float).reshape(-1, 1) * DIRECTIONS[measure]
-        )
+        values = np.array([[edit["values"][n]] for edit in known], float)
+        z, _ = tiers.z_scores(values * DIRECTIONS[measure])
         for edit, [value] in zip(known, z.tolist(), strict=True):
             edit["z"][n] = value
     return edits
