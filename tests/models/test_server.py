@@ -156,6 +156,7 @@ def image(address: str) -> list[dict]:
         (400, "n: Input should be less than or equal to 1", {"n": 2}),
         (400, "temperature: Input", {"temperature": -1}),
         (400, "top_p: Input", {"top_p": 0}),
+        (400, "top_k: Input", {"top_k": -1}),
         (400, "top_logprobs: Input", {"logprobs": True, "top_logprobs": 21}),
         (400, "top_logprobs needs logprobs", {"top_logprobs": 2}),
         (400, "max_tokens: Input", {"max_tokens": 0}),
@@ -165,7 +166,7 @@ def image(address: str) -> list[dict]:
         (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
         *((400, "the body: ", data) for data in (b"", b"[]", b"{", b"\xff", b"[" * 100_000)),
     ],
-    ids=map(str, range(24)),
+    ids=map(str, range(25)),
 )
 def test_what_is_not_taken_is_refused_by_name(trained, questions, status, words, change) -> None:
     code, reply = post(trained, change if isinstance(change, bytes) else body(questions[0], **change))
@@ -181,6 +182,15 @@ def test_other_paths_methods_and_sizes(trained: Running, monkeypatch: pytest.Mon
     assert httpx2.get(f"{trained.url}/models").json()["data"][0]["id"] == "judge"
     code, reply = post(trained, b" " * (serving.MAX_BODY + 1))
     assert (code, reply["error"]["message"]) == (413, f"the request has more than {serving.MAX_BODY} bytes")
+
+
+def test_a_draw_of_the_likeliest_alone_is_greedy(trained: Running, questions: list[Question]) -> None:
+    """Published judges are sampled so (`top_k`), served as well as in this process."""
+    greedy, one, all_of_them = (
+        post(trained, body(questions[0], max_tokens=8, **how))[1]["choices"][0]["message"]["content"]
+        for how in ({"temperature": 0}, {"temperature": 2, "top_k": 1}, {"temperature": 2, "top_k": 0, "seed": 1})
+    )
+    assert greedy == one != all_of_them
 
 
 def test_one_bad_request_of_a_batch_is_refused_alone(trained: Running, questions: list[Question]) -> None:

@@ -194,7 +194,7 @@ class Model:
 
     def reply(self, chats: list[Any], pixels: Any) -> list[Any]:
         nothing = np.zeros((1, TOP), np.float32)
-        return [Reply("x", (0,), nothing[:, 0], nothing.astype(int), nothing, nothing, 1, 1, True) for _ in chats]
+        return [Reply("x", (0,), nothing[:, 0], nothing.astype(int), nothing, nothing, 1, 1, 0, True) for _ in chats]
 
     def piece(self, token: int) -> bytes:
         return b"x"

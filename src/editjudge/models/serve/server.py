@@ -85,6 +85,7 @@ class Body(BaseModel, extra="forbid"):
     messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
     top_p: Annotated[Number, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
     seed: int | None = None
     max_tokens: Tokens = 512
     max_completion_tokens: Tokens | None = None
@@ -165,7 +166,7 @@ class Server:
             raise Rejected(400, "the checkpoint's chat template does not show all images of these messages", "messages")
         seed = secrets.randbits(64) if given.seed is None else given.seed % 2**64
         new_tokens = given.max_completion_tokens or given.max_tokens
-        chat = Chat(text, encoded, new_tokens, given.temperature, given.top_p, seed)
+        chat = Chat(text, encoded, new_tokens, given.temperature, given.top_p, seed, given.top_k)
         try:
             return chat, {data: decode(data) for data in set(encoded)}
         except images.ImageError as error:
