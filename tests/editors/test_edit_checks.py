@@ -34,14 +34,11 @@ def test_a_scaled_image_is_never_of_the_wrong_size(height: int, width: int, scal
 @pytest.mark.parametrize(
     ("edited", "kind"),
     [
-        (np.full(SOURCE.shape, np.nan), "not_finite"),
-        (np.full(SOURCE.shape, np.inf, np.float32), "not_finite"),
-        (np.full(SOURCE.shape, 0.5), "wrong_output"),
+        (np.full(SOURCE.shape, np.nan), "wrong_output"),
         (SOURCE[..., :1], "wrong_output"),
         (SOURCE[None], "wrong_output"),
         (SOURCE[:0], "wrong_output"),
         (SOURCE.astype(np.int64), "wrong_output"),
-        (None, "wrong_output"),
         (np.zeros_like(SOURCE), "all_black"),
         (np.full_like(SOURCE, 2), "all_black"),
         (np.full_like(SOURCE, 3), None),

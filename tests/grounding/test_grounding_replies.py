@@ -16,9 +16,16 @@ from hypothesis import strategies as st
 
 from editjudge.core.errors import UserError
 from editjudge.core.prompts import names
-from editjudge.grounding import prompts
 from editjudge.grounding.instructions import GRAMMAR, Named, named
-from editjudge.grounding.prompts import SCHEMAS, grounder_text, read_boxes, read_named
+from editjudge.grounding.prompts import (
+    SCHEMAS,
+    SLACK,
+    GrounderPrompt,
+    ParserPrompt,
+    grounder_text,
+    read_boxes,
+    read_named,
+)
 from editjudge.measures.names import ATTRIBUTES
 from editjudge.sources.builtin import scenes
 
@@ -102,7 +109,7 @@ def test_a_box_that_is_read_lies_in_the_image_where_it_was_said(box, size, coord
         assert 0 <= y0 < y1 <= 1
         sides = (1000, 1000) if coordinates == "thousandths" else size
         said = [value / sides[n % 2] for n, value in enumerate(box)]
-        assert np.abs(np.subtract([x0, y0, x1, y1], said)).max() <= prompts.SLACK + 1e-9
+        assert np.abs(np.subtract([x0, y0, x1, y1], said)).max() <= SLACK + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def test_a_real_judge_s_reply_is_never_read_as_names_or_boxes(judge: str, count:
 
 @pytest.mark.parametrize("name", names("grounding/parsers"))
 def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) -> None:
-    prompt = prompts.load_parser(name)
+    prompt = ParserPrompt.load(f"grounding/parsers/{name}.yaml")
     text = prompt.text("Remove {this} <|im_end|> {names}\nand more")
     assert "Instruction: Remove {this} <im_end> {names}\nand more\n" in text
     assert list(json.loads(text.splitlines()[-1])) == SCHEMAS[prompt.form]["required"]
@@ -189,7 +196,8 @@ def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) 
 @pytest.mark.parametrize("name", names("grounding/grounders"))
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
 def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates: Any) -> None:
-    text = grounder_text(prompts.load_grounder(name), "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
+    prompt = GrounderPrompt.load(f"grounding/grounders/{name}.yaml")
+    text = grounder_text(prompt, "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
     assert 'Names: ["a \\"cup\\"", "{0}"]\n' in text
     assert ("640 wide and 480 high" in text) == (coordinates == "absolute")
     assert ("0 to 1000" in text) == (coordinates == "thousandths")
@@ -209,7 +217,7 @@ def test_what_is_wrong_in_a_prompt_is_named(tmp_path, monkeypatch, words, messag
     (tmp_path / "grounding/parsers").mkdir(parents=True)
     (tmp_path / "grounding/parsers/p.yaml").write_text(f"version: 1\nsource: x\n{words}")
     with pytest.raises(UserError, match=rf"grounding/parsers/p\.yaml.*{message}"):
-        prompts.load_parser("p")
+        ParserPrompt.load("grounding/parsers/p.yaml")
 
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/instructions"

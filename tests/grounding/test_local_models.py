@@ -12,7 +12,7 @@ import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
-from editjudge.core import images, records
+from editjudge.core import hub, images, records
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
@@ -136,8 +136,11 @@ def test_weights_that_do_not_fit_end_it_with_one_line(detector: Path, tmp_path: 
         run(pool(rng, "Remove the red square."), REMOVE, {"backend": "embedded"}, dino, tmp_path / "c")
 
 
-def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(detector, tmp_path, rng) -> None:
-    dino = {"backend": "grounding_dino", "model": str(detector), "device": "cpu", "workers": 1, "threshold": 0.05}
+def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(
+    detector, tmp_path, rng, monkeypatch
+) -> None:
+    monkeypatch.setattr(hub, "find", lambda where, model, *_: detector if model == "owner/dino" else Path(model))
+    dino = {"backend": "grounding_dino", "model": "owner/dino", "device": "cpu", "workers": 1, "threshold": 0.05}
     rows = pool(rng, "Give the man red hair.", ["man"])
     found = run(rows, PORTRAIT, {"backend": "embedded"}, dino, tmp_path / "c")
     assert [(len(each.source), len(each.edited)) for each in found.found.values()] == [(1, 1), (1, 1), (0, 0)]

@@ -64,8 +64,6 @@ def raised(error: BaseException) -> Edited:
 
 MOODS = {
     "well": lambda: Edited(GREY, 1.23456),
-    "slow": lambda: time.sleep(0.02) or Edited(GREY, None),
-    "nan": lambda: Edited(np.full((24, 32, 3), np.nan, np.float32), None),
     "black": lambda: Edited(np.zeros((24, 32, 3), np.uint8), None),
     "square": lambda: Edited(np.full((32, 32, 3), 9, np.uint8), None),
     "grey": lambda: Edited(GREY[..., 0], None),

@@ -136,10 +136,10 @@ def test_features_are_kept_and_give_the_same_values(tiny, photo, edits, tmp_path
 
 def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(photo, edits, tmp_path) -> None:
     store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
-    rgbs, sources = [photo, photo.copy(), edits[0]], [True, False, False]
-    assert slots.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
-    assert slots.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
-    assert slots.said(store, "other", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    shown = [(photo, True), (photo.copy(), False), (edits[0], False)]
+    assert slots.said(store, "m", shown, _count(asked)) == [[3.0]] * 3
+    assert slots.said(store, "m", shown, _count(asked)) == [[3.0]] * 3
+    assert slots.said(store, "other", shown, _count(asked)) == [[3.0]] * 3
     assert asked == [2, 1, 2], "of edits nothing is kept"
 
 
@@ -269,12 +269,12 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
 @pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
 def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
     store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
-    slots.said(store, "m", [photo], [True], _count(asked))
+    slots.said(store, "m", [(photo, True)], _count(asked))
     [file] = tmp_path.glob("*/*.npz")
     file.write_bytes(file.read_bytes()[:size])
-    assert slots.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
+    assert slots.said(store, "m", [(photo, True)], _count(asked)) == [[3.0]]
     file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
-    assert slots.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
+    assert slots.said(store, "m", [(photo, True)], _count(asked)) == [[3.0]]
     assert asked == [1, 1, 1]
 
 
@@ -372,7 +372,7 @@ def test_processes_share_all_gpus_each_of_which_has_the_models_once(tiny, monkey
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(local, "hosted", lambda load, device: nullcontext(f"host of {device}"))
     monkeypatch.setattr(batch, "Workers", lambda load, places: nullcontext((places, load.args[2:5])))
-    with batch._starter(["clip"], replace(tiny, workers=5, device="auto"), {})(9) as started:
+    with batch._start(["clip"], replace(tiny, workers=5, device="auto"), {}, 9) as started:
         places, (homes, hosts, heavy) = started
     assert (places, homes) == (["cpu"] * 5, ["cuda:0", "cuda:1", "cuda:2"])
     assert hosts == {device: f"host of {device}" for device in ("cuda:0", "cuda:1", "cuda:2")}

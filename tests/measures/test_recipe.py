@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from editjudge.core import prompts
 from editjudge.core.params import FileError, read_lined
 from editjudge.grounding import instructions
-from editjudge.grounding.prompts import load_grounder, load_parser
+from editjudge.grounding.prompts import GrounderPrompt, ParserPrompt
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.names import ATTRIBUTES, KINDS
 from editjudge.sources.formats import NAMES
@@ -87,8 +87,8 @@ def test_shipped_recipes_are_of_known_tasks_and_name_prompts_that_load(file: Pat
     assert set(dict(recipe.areas).get("edit_area", ())) <= set(KINDS)
     assert recipe.judge is None or recipe.judge.prompt == "decision", "no question of the trained judge's"
     if recipe.regions is not None:
-        parser = load_parser(recipe.regions.parser)
-        grounder = load_grounder(recipe.regions.grounder)
+        parser = ParserPrompt.load(f"grounding/parsers/{recipe.regions.parser}.yaml")
+        grounder = GrounderPrompt.load(f"grounding/grounders/{recipe.regions.grounder}.yaml")
         assert recipe.regions.parser in instructions.GRAMMAR
         assert (parser.form == "subject") == grounder.one == (recipe.skip_unedited_from is not None)
         assert (parser.form in ("replacement", "either")) == (recipe.regions.parser in instructions.REPLACING)

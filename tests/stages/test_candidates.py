@@ -186,7 +186,7 @@ def test_failures_are_counted_by_kind_and_reason_and_reported_of_each_model() ->
 
 
 def test_what_another_try_may_mend_is_tried_by_the_next_run(pairs, workdir, monkeypatch) -> None:
-    moods = ["well", "nan", "exit", "cuda memory", "raise"]
+    moods = ["well", "refuse", "exit", "cuda memory", "raise"]
     rows = [pairs[0] | {"key": mood.replace(" ", "-"), "instruction": mood} for mood in moods]
     wanted = [candidates.EditPrompt("data", row) for row in rows]
     monkeypatch.setattr(making, "load", functools.partial(moody, workdir / "log"))
@@ -195,13 +195,13 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(pairs, workdir, monk
         with resume.RecordCache(workdir / "c.sqlite") as cache:
             made, _ = candidates.edit_all(wanted, "m", SETTING, cache)
             counts.append(cache.counts())
-    kinds = [None, "not_finite", "worker_died", "out_of_memory", "exception"]
+    kinds = [None, "safety_checker", "worker_died", "out_of_memory", "exception"]
     assert [c.meta["kind"] for c in made] == kinds
     assert counts == [{"computed": 2, "reused": 0}, {"computed": 0, "reused": 2}]
     gap = candidates.gap(made, "m")
     assert gap.told() == "3 of 5 edits of m are missing (exception: 1, out_of_memory: 1, worker_died: 1)"
     tries = Counter(line.split()[1] for line in (workdir / "log").read_text().splitlines())
-    assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
+    assert tries == {"well": 1, "refuse": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
 
 
 def moody(log: Path, model: str, setting: settings.Setting, device: str) -> protocol.Editor:

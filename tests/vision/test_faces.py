@@ -282,7 +282,7 @@ def test_a_face_that_cannot_be_cut_out_is_none(tmp_path, folder, crowd, distance
 )
 def test_a_wrong_setting_or_missing_file_is_one_error_by_name(folder, given, said) -> None:
     with pytest.raises(params.ParamsError, match=said):
-        faces.check_insightface("measures.faces", setting(folder, **given), "cpu")
+        InsightFaces("measures.faces", setting(folder, **given))
 
 
 def broken(path: Path) -> None:
@@ -312,7 +312,7 @@ def test_faces_run_on_the_gpu_that_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
     for device, number in (("cuda:3", 3), ("cuda", 0)):
-        assert faces._providers("measures.faces", device)[0] == (there[0], {"device_id": number})
+        assert faces.providers("measures.faces", device)[0] == (there[0], {"device_id": number})
 
 
 def test_on_a_gpu_faces_run_with_pypis_onnxruntime_too(folder: Path, crowd: np.ndarray) -> None:

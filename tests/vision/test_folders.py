@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import tiny_models
 import tiny_people
@@ -68,7 +67,7 @@ def sharded(*names: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         (folder / "model.safetensors").unlink()
         weights = {f"w{n}": name for n, name in enumerate(names)}
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
 
     return change
 
@@ -112,16 +111,10 @@ WRONG: list[tuple[str, Callable[[Path], object], str]] = [
     ("clip", written(CONFIG, b"[1]"), "holds no JSON object"),
     ("clip", rewritten(CONFIG, model_type="dinov2"), "type 'dinov2', not clip or clip_vision_model"),
     ("clip", without(PROCESSOR), "has no preprocessor_config.json"),
-    ("clip", without_a_weight("visual_projection.weight"), "hold no visual_projection.weight"),
     ("clip", pickled, "has no model.safetensors; .* name a revision of the hub that has them, as in owner/name@refs"),
-    ("clip", written("model.safetensors", b"x" * 99), "not readable as safetensors"),
-    ("clip", written("model.safetensors", b""), "not readable as safetensors"),
     ("clip", rewritten(PROCESSOR, image_mean=None), "image_mean must be a list, not None"),
     ("clip", rewritten(PROCESSOR, image_std=[0.2, 0, 0.2]), "image_std.1 must be above 0"),
     ("clip", rewritten(PROCESSOR, resample=77), "resample must be at most 5, not 77"),
-    ("clip", sharded("model-00001-of-00002.safetensors"), "no file .*model-00001"),
-    ("clip", sharded("../secret.safetensors"), "weight_map.* must be a file's name, not '../secret.safetensors'"),
-    ("clip", lambda f: (sharded()(f), rewritten("model.safetensors.index.json", weight_map=3)(f)), "weight_map"),
     ("depth", rewritten(PROCESSOR, keep_aspect_ratio=False), "keep_aspect_ratio must be True, not False"),
     ("depth", rewritten(PROCESSOR, ensure_multiple_of=None), "ensure_multiple_of must be a whole number, not None"),
     ("depth", rewritten(PROCESSOR, size={"height": 70, "width": 84}), "size must be a whole number, not {"),
@@ -149,7 +142,13 @@ def test_a_wrong_folder_is_an_error_that_names_the_field(kind, change, words, ow
 
 
 LOADED: list[tuple[str, Callable[[Path], object], str]] = [
+    ("clip", written("model.safetensors", b"x" * 99), "cannot be loaded"),
+    ("clip", written("model.safetensors", b""), "cannot be loaded"),
+    ("clip", sharded("model-00001-of-00002.safetensors"), "cannot be loaded: .*model-00001"),
+    ("clip", sharded("../secret.safetensors"), "names ../secret.safetensors, which is no file of the folder"),
+    ("clip", rewritten("model.safetensors.index.json", weight_map=3), "is no index of weights"),
     ("clip", without_a_weight("vision_model.post_layernorm.bias"), "post_layernorm.bias"),
+    ("clip", without_a_weight("visual_projection.weight"), "lacks 1 weights .*visual_projection.weight"),
     ("clip", with_a_smaller_weight, "visual_projection.weight"),
     ("clip", rewritten(CONFIG, hidden_size="wide"), "cannot be loaded: .*hidden_size"),
     ("clip", rewritten(CONFIG, num_attention_heads=5), "not a multiple of the number of attention heads"),
@@ -174,9 +173,7 @@ def test_stages_look_into_folders_without_torch(sound: Callable[[str], Path]) ->
     assert subprocess.run([sys.executable, "-c", code, sound("parser"), sound("pose")], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "model", ["@main", "a/b@", "models/none", "openai/clip", "/models/none", "../none", "none", "a/b/c", "a b/c", "~/x"]
-)
+@pytest.mark.parametrize("model", ["@main", "a/b@", "openai/clip", "/models/none", "~/x"])
 def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) -> None:
     with pytest.raises(ParamsError, match=r"measures\.clip\.model: no folder .*such as openai/clip-vit-base-patch32"):
         folders.find(WHERE, model, folders.CLIP)
@@ -186,23 +183,3 @@ def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) ->
 def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, folder: Path) -> None:
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: its device '{device}' cannot be used here"):
         ClipEncoder(WHERE, str(folder), device)
-
-
-def test_a_hub_id_in_the_cache_is_found(folder: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    snapshot = workdir / "hub/models--owner--clip/snapshots" / commit
-    snapshot.parent.mkdir(parents=True)
-    folder.rename(snapshot)
-    (workdir / "hub/models--owner--clip/refs").mkdir()
-    (workdir / "hub/models--owner--clip/refs/main").write_text(commit)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(workdir / "hub"))
-    assert folders.find(WHERE, "owner/clip", folders.CLIP) == snapshot
-    request = workdir / "hub/models--owner--clip/refs/refs/pr/7"
-    request.parent.mkdir(parents=True)
-    request.write_text(commit)
-    assert folders.find(WHERE, "owner/clip@refs/pr/7", folders.CLIP) == snapshot
-    assert folders.find(WHERE, f"owner/clip@{commit}", folders.CLIP) == snapshot
-    with pytest.raises(ParamsError, match="no folder owner/clip@refs/pr/8"):
-        folders.find(WHERE, "owner/clip@refs/pr/8", folders.CLIP)
-    with pytest.raises(ParamsError, match="no folder owner/other"):
-        folders.find(WHERE, "owner/other", folders.CLIP)

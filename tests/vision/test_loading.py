@@ -14,7 +14,7 @@ from editjudge.vision import loading
 @pytest.mark.parametrize("shape", [(1, 1), (3, 50), (64, 64), (97, 131), (20, 20)], ids=str)
 def test_resizing_is_bilinear_with_antialiasing(shape: tuple[int, int], rng: np.random.Generator) -> None:
     rgb = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    found = loading.resized([rgb], 48, "cpu")[0].numpy().transpose(1, 2, 0)
+    found = loading.resized([rgb], 48, 48, "cpu")[0].numpy().transpose(1, 2, 0)
     np.testing.assert_allclose(found, tiny_models.bilinear(rgb / 255, 48, 48), atol=1e-5)
 
 

@@ -193,7 +193,7 @@ def export_annotations(*, out: Path, tasks: Annotated[list[str] | None, Paramete
                 written[row["key"], row["model"]] = _image(out, path, row["image"])
         with replacing(out / f"{task}_grouped.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
             for line in _lines(task, instructions, lambda key, model: written.get((key, model))):  # noqa: B023
-                lines.write(grouped.dump(line))
+                lines.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _image(out: Path, path: str, data: bytes) -> str:

@@ -29,9 +29,9 @@ from editjudge.grounding.prompts import (
     Coordinates,
     FractionBox,
     Grounded,
+    GrounderPrompt,
+    ParserPrompt,
     grounder_text,
-    load_grounder,
-    load_parser,
     read_boxes,
     read_named,
 )
@@ -89,11 +89,7 @@ class Grounding:
 
 
 def ground(
-    prompts: Rows,
-    candidates: Rows,
-    recipe: Recipe,
-    setting: GroundingSetting,
-    cache: resume.RecordCache,
+    prompts: Rows, candidates: Rows, recipe: Recipe, setting: GroundingSetting, cache: resume.RecordCache
 ) -> Grounding:
     """Where the edit of each candidate that is done is; a record whose regions are not found has a reason.
 
@@ -107,8 +103,8 @@ def ground(
     asked = [prompt for prompt in prompts if prompt["key"] in wanted]
     run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
     named = run.named(asked, recipe.pipeline == "human_centric")
-    if not isinstance(setting.grounder, EmbeddedSetting):
-        run.result.found = run.find(asked, done, named, setting.grounder)
+    if not isinstance(how := run.setting.grounder, EmbeddedSetting):
+        run.result.found = run.find(asked, done, named, how)
         return run.result
     own: dict[str, Grounded] = {}
     for prompt in asked:  # the record's own boxes, in the images in which the recipe seeks them
@@ -161,7 +157,7 @@ class _Run:
             return {prompt["key"]: Named() for prompt in prompts}
         if isinstance(self.setting.parser, EmbeddedSetting):
             return {prompt["key"]: _embedded_named(prompt, self.sought.parser) for prompt in prompts}
-        asked = load_parser(self.sought.parser)
+        asked = ParserPrompt.load(f"grounding/parsers/{self.sought.parser}.yaml")
         texts = {prompt["key"]: asked.text(prompt["instruction"]) for prompt in prompts}
         inquiries = {key: Inquiry(key, text, {}, partial(read_named, asked.form)) for key, text in texts.items()}
         return self.ask("parser", "parser", self.setting.parser, inquiries, SCHEMAS[asked.form])
@@ -189,14 +185,13 @@ class _Run:
         self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, records.Image]], how: Grounder
     ) -> dict[Any, Boxes]:
         """The boxes in each image; an image in which nothing is to be found has none."""
-        prompt, place = load_grounder(self.sought.grounder), f"grounder, {which}"
+        prompt = GrounderPrompt.load(f"grounding/grounders/{self.sought.grounder}.yaml")
+        place = f"grounder, {which}"
         found: dict[Any, Boxes] = {}
         sought: dict[Any, tuple[Size, tuple[str, ...]]] = {}
         for name, (_, known, image) in asked.items():
-            size = upright_size(which, image)
-            if isinstance(known, Grounded):
-                found[name] = known
-            elif isinstance(size, Grounded):
+            size = known if isinstance(known, Grounded) else upright_size(which, image)
+            if isinstance(size, Grounded):
                 found[name] = size
             elif labels := getattr(known, which):
                 sought[name] = (size, labels)
@@ -314,31 +309,20 @@ def _detected(boxes: list[Any], reason: str | None) -> dict[str, Any]:
 
 
 def _detecting(how: DetectorSetting, device: str) -> Callable[[tuple[Any, list[Wanted]]], list[resume.Result]]:
-    """In a worker: what detects."""
+    """In a worker: {boxes, reason} of each image: label, score and box of each, or why there are none."""
     slots.one_thread()
     model = detectors.GroundingDino(f"{GROUNDER}.model", how.model, device, how.dtype, how.batch_size)
-    return lambda given: _detect(how, model, given[1])
 
-
-def _detect(how: DetectorSetting, model: detectors.GroundingDino, payloads: list[Wanted]) -> list[resume.Result]:
-    """{boxes, reason}: label, score and box of each, or why there are none."""
-    found: dict[int, Any] = {}
-    shown: dict[int, Any] = {}
-    for n, (image, names) in enumerate(payloads):
-        try:
-            shown[n] = images.decode(bytes(image)), names
-        except images.ImageError as error:
-            found[n] = error
-
-    def ask(items: list[Any]) -> Any:
-        rgbs, names = zip(*items, strict=True)
+    def ask(wanted: list[Wanted]) -> list[detectors.Boxes]:
+        rgbs, names = [images.decode(bytes(image)) for image, _ in wanted], [names for _, names in wanted]
         return within_memory(model, lambda: model.detect(rgbs, names, how.threshold, how.overlap))
 
-    found |= zip(shown, answers(ask, list(shown.values())), strict=True)
-    metas = []
-    for n in range(len(payloads)):
-        if isinstance(found[n], ValueError):
-            metas.append(_detected([], str(found[n])))
-        else:
-            metas.append(_detected([[box.label, box.score, box.box] for box in found[n]], None))
-    return [(meta, None) for meta in metas]
+    def detect(given: tuple[Any, list[Wanted]]) -> list[resume.Result]:
+        metas = []
+        for found in answers(ask, given[1]):
+            failed = isinstance(found, ValueError)
+            boxes = [] if failed else [[box.label, box.score, box.box] for box in found]
+            metas.append(_detected(boxes, str(found) if failed else None))
+        return [(meta, None) for meta in metas]
+
+    return detect

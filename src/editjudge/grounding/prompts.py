@@ -86,15 +86,6 @@ class GrounderPrompt(Prompt):
     one: bool
 
 
-def load_parser(name: str) -> ParserPrompt:
-    """Raises FileError and ParamsError, as load_grounder does."""
-    return ParserPrompt.load(f"grounding/parsers/{name}.yaml")
-
-
-def load_grounder(name: str) -> GrounderPrompt:
-    return GrounderPrompt.load(f"grounding/grounders/{name}.yaml")
-
-
 def grounder_text(
     prompt: GrounderPrompt, instruction: str, labels: Sequence[str], size: tuple[int, int], coordinates: Coordinates
 ) -> str:

@@ -85,7 +85,7 @@ class Owlv2(loading.VisionModel):
 
     As published, the image is padded to a square with grey below and to the right, and resized (antialiased)."""
 
-    architecture, model_class = folders.OWLV2, "Owlv2ForObjectDetection"
+    architecture, model_class, antialiased = folders.OWLV2, "Owlv2ForObjectDetection", True
 
     def detect(self, rgbs: Sequence[np.ndarray], names: Names, threshold: float, overlap: float) -> list[Boxes]:
         """As `GroundingDino.detect`."""
@@ -105,7 +105,7 @@ class Owlv2(loading.VisionModel):
         read = self.tokenizer(texts, padding="max_length", truncation=True, max_length=most, return_tensors="pt")
         words = {name: read[name].to(self.device) for name in ("input_ids", "attention_mask")}
         with loading.exact():
-            pixels = self.fed_antialiased([square], self.model.config.vision_config.image_size)
+            pixels = self.fed([square], *[self.model.config.vision_config.image_size] * 2)
             said = self.model(**words, pixel_values=pixels)
             scores = said.logits[0].float().sigmoid().cpu().numpy()
             share = torch.tensor([side / width, side / height] * 2, device=self.device)

@@ -132,15 +132,11 @@ class ClipEncoder(loading.VisionModel):
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (d,), patches (grid * grid, hidden), float32."""
 
         def ask(batch: list[np.ndarray]) -> Any:
-            pixels = self.pixels(batch)
+            pixels = self.fed(batch, self.grid.side, self.grid.side)
             with loading.exact():
                 return map(Encoded, *(tensor.float().cpu().numpy() for tensor in self.tokens(self.model(pixels))))
 
         return self.in_batches(ask, rgbs)
-
-    def pixels(self, rgbs: list[np.ndarray]) -> "torch.Tensor":
-        """The images as the model takes them: (n, 3, side, side)."""
-        return self.fed(rgbs, self.grid.side, self.grid.side)
 
     def tokens(self, said: Any) -> "tuple[torch.Tensor, torch.Tensor]":
         """CLS (n, d) and patches (n, grid * grid, hidden) of what the model says of a batch."""
@@ -153,10 +149,7 @@ class DinoEncoder(ClipEncoder):
     Patches: the last hidden state's patch tokens, without the CLS and register tokens. CLS: the CLS token. Both after
     the model's last layer norm; not normalised to unit length."""
 
-    architecture, model_class = folders.DINOV3, "DINOv3ViTModel"
-
-    def pixels(self, rgbs: list[np.ndarray]) -> "torch.Tensor":
-        return self.fed_antialiased(rgbs, self.grid.side)
+    architecture, model_class, antialiased = folders.DINOV3, "DINOv3ViTModel", True
 
     def tokens(self, said: Any) -> "tuple[torch.Tensor, torch.Tensor]":
         return said.pooler_output, said.last_hidden_state[:, 1 + self.model.config.num_register_tokens :]

@@ -128,18 +128,13 @@ def described(grey: np.ndarray) -> np.ndarray:
     return np.sqrt(counts / counts.sum()).reshape(-1)
 
 
-def check_insightface(where: str, setting: InsightFaceSetting, device: str) -> None:
-    """ParamsError for what `check_faces` and InsightFaces refuse: each file is loaded, on the CPU in any case."""
-    _providers(where, device)
-    check_faces(where, setting)
-    InsightFaces(where, setting)
-
-
 class InsightFaces:
     """SCRFD, ArcFace and a landmarks' model, on the CPU or a GPU."""
 
     def __init__(self, where: str, setting: InsightFaceSetting, device: str = "cpu") -> None:
-        """`where`: the section of `setting`. ParamsError: a file is no such model, or onnxruntime lacks the device."""
+        """`where`: the section of `setting`. ParamsError: a file is missing or no such model, or onnxruntime lacks the
+        device."""
+        check_faces(where, setting)
         self.setting = setting
         self.detector = _session(where, "detector", setting, device)
         self.recognizer = _session(where, "recognizer", setting, device)
@@ -150,9 +145,12 @@ class InsightFaces:
 
         Embeddings have as many dimensions as the recognizer gives, cosines are in -1..1. Landmarks are those of the
         landmarks' model (x and y of 106 or 68 points), or None."""
+        from skimage.transform import SimilarityTransform
+
         detected = [self._detect(rgb) for rgb in images]
         flat = [(rgb, box, five) for rgb, own in zip(images, detected, strict=True) for box, _, five in own]
-        crops = [cv2.warpAffine(rgb, _aligning(five), (CROP, CROP)) for rgb, _, five in flat]
+        maps = [SimilarityTransform.from_estimate(five, TEMPLATE).params[:2] for *_, five in flat]  # Umeyama 1991
+        crops = [cv2.warpAffine(rgb, matrix, (CROP, CROP)) for (rgb, *_), matrix in zip(flat, maps, strict=True)]
         vectors = _batched(self.recognizer, crops, MEAN, RECOGNIZER_SCALE, self.setting.batch_size)
         units = iter([vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors])
         landmarks = iter(self._landmarks([(rgb, box) for rgb, box, _ in flat]))
@@ -221,18 +219,6 @@ def decoded(
     return scores, boxes, points
 
 
-def _aligning(points: np.ndarray) -> np.ndarray:
-    """The turn, scale and shift (no reflection) that take five points nearest to TEMPLATE: float64, (2, 3).
-
-    Least squares (Umeyama 1991, scikit-image)."""
-    from skimage.transform import SimilarityTransform
-
-    transform = SimilarityTransform.from_estimate(points, TEMPLATE)
-    if not transform:
-        raise ValueError(f"the points cannot be aligned: {transform}")
-    return np.asarray(transform.params[:2], np.float64)
-
-
 def _margin(box: np.ndarray, side: int) -> np.ndarray:
     """The map of a square around the box, LANDMARK_MARGIN times its longer side, onto (side, side): (2, 3)."""
     scale = side / (max(box[2] - box[0], box[3] - box[1]) * LANDMARK_MARGIN)
@@ -255,20 +241,17 @@ def _run(session: Any, rgbs: Sequence[np.ndarray], mean: float, scale: float) ->
 
 def _wrong(field: str, session: Any) -> str | None:
     """What is wrong with the model of a field, by its inputs and outputs."""
-    shape, outputs = session.get_inputs()[0].shape, session.get_outputs()
+    shape, sizes = session.get_inputs()[0].shape, [out.shape[-1] for out in session.get_outputs()]
     if isinstance(shape[0], int) and shape[0] != 1:
         return f"takes {shape[0]} images at a time; one of any number, or of one, is needed"
-    if field == "detector":
-        fits, wanted = len(outputs) in STRIDES, " or ".join(map(str, STRIDES))
-        said = f"has {len(outputs)} outputs; an SCRFD with five points has {wanted}"
-    elif field == "recognizer":
-        fits = shape[1:] == [3, CROP, CROP] and len(outputs) == 1
-        said = f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
-    else:
-        sizes = [out.shape[-1] for out in outputs]
-        fits = isinstance(shape[2], int) and shape[2] == shape[3] and sizes in ([DENSE_3D], [2 * POINTS_2D])
-        said = "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
-    return None if fits else said
+    if field == "detector" and len(sizes) not in STRIDES:
+        return f"has {len(sizes)} outputs; an SCRFD with five points has {' or '.join(map(str, STRIDES))}"
+    if field == "recognizer" and (shape[1:] != [3, CROP, CROP] or len(sizes) != 1):
+        return f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
+    is_square = isinstance(shape[2], int) and shape[2] == shape[3]
+    if field == "landmarks" and not (is_square and sizes in ([DENSE_3D], [2 * POINTS_2D])):
+        return "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
+    return None
 
 
 def _session(where: str, field: str, setting: InsightFaceSetting, device: str) -> Any:
@@ -284,19 +267,20 @@ def _session(where: str, field: str, setting: InsightFaceSetting, device: str) -
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # the processes are the parallelism
     options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
-    providers = _providers(where, device)
+    available = providers(where, device)
     try:
-        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+        session = onnxruntime.InferenceSession(str(file), options, providers=available)
     except no_model as error:
         raise ParamsError(f"{where}: {file} is not a model that onnxruntime reads: {str(error)[:200]}") from error
-    if len(session.get_providers()) < len(providers):  # it goes on without a GPU whose libraries do not load
+    if len(session.get_providers()) < len(available):  # it goes on without a GPU whose libraries do not load
         raise ParamsError(f"{where}: onnxruntime cannot use {device}: its CUDA libraries do not load")
     if said := _wrong(field, session):
         raise ParamsError(f"{where}: {file} {said}")
     return session
 
 
-def _providers(where: str, device: str) -> list[Any]:
+def providers(where: str, device: str) -> list[Any]:
+    """What onnxruntime runs a model by on a torch device. ParamsError: it cannot run there."""
     import onnxruntime
 
     kind, _, number = device.partition(":")

@@ -72,13 +72,11 @@ IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
 class Architecture:
     """An architecture of models in folders.yaml. types: its model_type in config.json. example: a published one.
 
-    weight: a suffix of the name of a tensor that the weights must hold. fields: of preprocessor_config.json, and their
-    FIELDS. labels: classes or keypoints that config.json must name. is_scaled: whether the preprocessor has a Scaling.
-    has_tokenizer: whether the folder needs one."""
+    fields: of preprocessor_config.json, and their FIELDS. labels: classes or keypoints that config.json must name.
+    is_scaled: whether the preprocessor has a Scaling. has_tokenizer: whether the folder needs one."""
 
     types: tuple[Text, ...]
     example: Text
-    weight: Text
     fields: Mapping[str, Literal["side", "multiple", "size", "edges", "true"]] = field(default_factory=dict)
     labels: tuple[Text, ...] = ()
     is_scaled: Flag = True
@@ -122,7 +120,8 @@ def find(where: str, model: str, kind: Architecture) -> Path:
     processes that load the model, so that each of them need not ask the hub.
 
     ParamsError, with what to do, for a folder that is missing, cannot be fetched, holds another architecture, or lacks
-    config.json, preprocessor_config.json or weights in safetensors; for single weights see `checkpoints.load`."""
+    config.json, preprocessor_config.json or weights in safetensors. What is in the weights, `checkpoints.load` checks.
+    """
     folder = hub.find(where, model, PATTERNS, kind.example)
     config = read_json(where, folder / CONFIG)
     if config.get("model_type") not in kind.types:
@@ -131,9 +130,11 @@ def find(where: str, model: str, kind: Architecture) -> Path:
             f" name one such as {kind.example}"
         )
     kind.read(where, folder)
-    names = [name for file in _weights(where, folder) for name in shapes(where, file)]
-    if not any(name.endswith(kind.weight) for name in names):
-        raise ParamsError(f"{where}: the weights in {folder} hold no {kind.weight}: not a model such as {kind.example}")
+    if not any((folder / f"model.safetensors{ending}").is_file() for ending in ("", ".index.json")):
+        raise ParamsError(
+            f"{where}: {folder} has no model.safetensors; other formats are not read: convert the weights,"
+            " or name a revision of the hub that has them, as in owner/name@refs/pr/1"
+        )
     return folder
 
 
@@ -159,20 +160,6 @@ def shapes(where: str, file: Path) -> dict[str, tuple[int, ...]]:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ParamsError(f"{where}: {file} is not readable as safetensors: {error}") from error
-
-
-def _weights(where: str, folder: Path) -> list[Path]:
-    """The files of the weights: one, or the shards that the index names."""
-    index = folder / "model.safetensors.index.json"
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    if not index.is_file():
-        raise ParamsError(
-            f"{where}: {folder} has no model.safetensors; other formats are not read: convert the weights,"
-            " or name a revision of the hub that has them, as in owner/name@refs/pr/1"
-        )
-    names = read(f"{where}: {index}.weight_map", dict[str, PlainName], read_json(where, index).get("weight_map"))
-    return [folder / name for name in sorted(set(names.values()))]
 
 
 @dataclass(frozen=True, config=FORBID)

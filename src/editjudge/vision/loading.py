@@ -44,24 +44,16 @@ def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> "torch.Tensor":
     return stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
 
 
-def resized(rgbs: Sequence[np.ndarray], side: int, device: str) -> "torch.Tensor":
-    """RGB, uint8, (H, W, 3) each, to squares of `side`, float32 in 0..1, (n, 3, side, side): bilinear, antialiased.
+def resized(rgbs: Sequence[np.ndarray], height: int, width: int, device: str) -> "torch.Tensor":
+    """RGB, uint8, (H, W, 3) each, to float32 in 0..1, (n, 3, height, width): bilinear, antialiased.
 
     The same as torchvision's resizing of floats, with which DINOv3 and SAM 2 were trained."""
     import torch
     from torch.nn import functional
 
-    size = (side, side)
+    size = (height, width)
     alone = [functional.interpolate(to_pixels([rgb], device), size, mode="bilinear", antialias=True) for rgb in rgbs]
     return torch.cat(alone)
-
-
-def together(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
-    """The numbers of `keys` in groups of at most `size`, all of one key."""
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    for _, group in groupby(order, key=keys.__getitem__):
-        places = list(group)
-        yield from (places[start : start + size] for start in range(0, len(places), size))
 
 
 def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[int]:
@@ -75,11 +67,13 @@ def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[in
 class VisionModel:
     """Base class of models in transformers' format; a subclass names its architecture and its class in transformers.
 
-    processor_class: of transformers, where images go through the published processor."""
+    processor_class: of transformers, where images go through the published processor. antialiased: images are resized
+    by torch (`resized`), as DINOv3 and SAM 2 were trained; not: by Pillow, as CLIP and the depth models are fed."""
 
     architecture: ClassVar[folders.Architecture]
     model_class: ClassVar[str]
     processor_class: ClassVar[str | None] = None
+    antialiased: ClassVar[bool] = False
     # What was read of the folder; of some architectures a part is lacking.
     scaling: Scaling
     size: Any
@@ -98,40 +92,40 @@ class VisionModel:
         folder = folders.find(where, model, self.architecture)
         self.device, self.batch_size = device, batch_size
         vars(self).update(self.architecture.read(where, folder))
-        tokenizer_class = "AutoTokenizer" if self.architecture.has_tokenizer else None
-        for field, name in (("processor", self.processor_class), ("tokenizer", tokenizer_class)):
-            try:
-                if name is not None:
-                    setattr(
-                        self, field, getattr(transformers, name).from_pretrained(str(folder), local_files_only=True)
-                    )
-            except (OSError, ValueError) as error:
-                raise ParamsError(f"{where}: the {field} in {folder}: {' '.join(str(error).split())}") from error
         check_device(where, device)
-        kind = getattr(transformers, self.model_class)
         try:
+            if self.processor_class is not None:
+                kind = getattr(transformers, self.processor_class)
+                self.processor = kind.from_pretrained(str(folder), local_files_only=True)
+            if self.architecture.has_tokenizer:
+                self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+            kind = getattr(transformers, self.model_class)
             self.model: Any = checkpoints.load(kind, folder, device, dtype=getattr(torch, dtype))
         except FileError as error:
             raise ParamsError(f"{where}: {error}") from error
+        except (OSError, ValueError) as error:  # of the processor or tokenizer
+            raise ParamsError(f"{where}: {folder}: {' '.join(str(error).split())}") from error
 
     def fed(self, rgbs: Sequence[np.ndarray], height: int, width: int) -> "torch.Tensor":
-        """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were
-        fed, and normalised: of the model's dtype, (n, 3, height, width)."""
-        how = Image.Resampling(self.scaling.resample)
-        squares = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
-        return self.scaling.apply(to_pixels(squares, self.device)).to(self.model.dtype)
-
-    def fed_antialiased(self, rgbs: Sequence[np.ndarray], side: int) -> "torch.Tensor":
-        """As `fed`, (n, 3, side, side), but see `resized`."""
-        return self.scaling.apply(resized(rgbs, side, self.device)).to(self.model.dtype)
+        """RGB images of any sizes, uint8, (H, W, 3), resized and normalised: (n, 3, height, width), of its dtype."""
+        if self.antialiased:
+            pixels = resized(rgbs, height, width, self.device)
+        else:
+            how = Image.Resampling(self.scaling.resample)
+            shown = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
+            pixels = to_pixels(shown, self.device)
+        return self.scaling.apply(pixels).to(self.model.dtype)
 
     def in_batches(
         self, ask: Callable[..., Iterable[Any]], *columns: Sequence[Any], keys: Sequence[Any] = ()
     ) -> list[Any]:
         """What `ask` says of each row of the columns; it is given at most `batch_size` rows at a time, of one key."""
-        found: dict[int, Any] = {}
-        for batch in together(keys or [0] * len(columns[0]), self.batch_size):
-            found |= zip(batch, ask(*([column[n] for n in batch] for column in columns)), strict=True)
+        found, size = dict[int, Any](), self.batch_size
+        key = (keys or [0] * len(columns[0])).__getitem__
+        for _, group in groupby(sorted(range(len(columns[0])), key=key), key):
+            places = list(group)
+            for batch in (places[start : start + size] for start in range(0, len(places), size)):
+                found |= zip(batch, ask(*([column[n] for n in batch] for column in columns)), strict=True)
         return [found[n] for n in range(len(columns[0]))]
 
     def embedded(self, ask: Callable[[list[Any]], "torch.Tensor"], items: Sequence[Any]) -> np.ndarray:

@@ -50,7 +50,7 @@ class Sam2Segmenter(loading.VisionModel):
     antialiasing, ImageNet's mean and deviation, boxes scaled alike. The decoder's masks, a quarter of the input a side,
     are resized to the image as logits (bilinear) and cut at 0. One mask a box: a box leaves little doubt."""
 
-    architecture, model_class, scaling = folders.SAM2, "Sam2Model", folders.IMAGENET
+    architecture, model_class, scaling, antialiased = folders.SAM2, "Sam2Model", folders.IMAGENET, True
 
     def __init__(self, *given: Any, **options: Any) -> None:
         """As `VisionModel`. Places are encoded in float32 whatever the dtype: bfloat16 tells no pixels apart."""
@@ -75,7 +75,7 @@ class Sam2Segmenter(loading.VisionModel):
 
         found = []
         with loading.exact():
-            features = self.model.get_image_embeddings(self.fed_antialiased(rgbs, self.side))  # a tensor a level
+            features = self.model.get_image_embeddings(self.fed(rgbs, self.side, self.side))  # a tensor a level
             for n, (rgb, own) in enumerate(zip(rgbs, boxes, strict=True)):
                 height, width = rgb.shape[:2]
                 scale = torch.tensor([self.side / width, self.side / height] * 2)

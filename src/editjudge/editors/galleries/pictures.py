@@ -160,8 +160,7 @@ def as_png(data: bytes) -> bytes:
 def export_png(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Writes `<folder>/<model>/<key>.png` for each edit that is done; gives its key and its path in the folder.
 
-    Raises GalleryError for a name that cannot be a file's."""
-    check_name(model, "model")
+    Raises GalleryError for a key that cannot be a file's name."""
     for row in rows:
         if row["status"] == "done":
             check_name(row["key"], "key")

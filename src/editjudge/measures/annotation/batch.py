@@ -5,7 +5,7 @@ Models in torch run on all images of `measures.prompts` prompts together: on a C
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
@@ -77,7 +77,7 @@ def measure_all(
     versions = {slot: f"{own} {code}" for slot, own in slots.version(used, setting).items()}
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
-    start = _starter(used, setting, versions)
+    start = partial(_start, used, setting, versions)
     results = resume.run(jobs, start, cache, what, failed, lambda meta: not lacks_memory(meta))
     metas = iter([meta for group in results for meta, _ in group])
     return [[next(metas) for _ in prompt.edits] for prompt in prompts]
@@ -104,26 +104,20 @@ def _job(prompts: Sequence[Original], setting: SlotSetting, versions: Mapping[st
     return resume.Job(shared, tuple(named))
 
 
-def _starter(
-    used: Collection[Slot], setting: SlotSetting, versions: dict[str, str]
-) -> Callable[[int], AbstractContextManager[Workers]]:
-    """Workers for the group's jobs, each with its share of the feature store's room, and a process for each GPU."""
+@contextmanager
+def _start(used: Collection[Slot], setting: SlotSetting, versions: dict[str, str], most: int) -> Iterator[Workers]:
+    """Workers for at most `most` jobs, each with its share of the feature store's room, and a process for each GPU."""
     heavy = slot_settings.torch_slots(used, setting)
-
-    @contextmanager
-    def start(most: int) -> Iterator[Workers]:
-        room = slots.trim(work("features"), setting.features_gigabytes * slots.GIGABYTE) if heavy else 0.0
-        homes = slots.devices_of("measures.device", setting.device) if heavy else ["cpu"]
-        workers = max(min(setting.workers or engine().cpus(), most), 1)
-        owned = [setting.own_device(slot) for slot in heavy]
-        apart = {each for own in owned for each in ([own] if own else homes)}
-        with ExitStack() as stack:
-            alone = partial(slots.asked, setting.on_one_device())
-            hosts = {each: stack.enter_context(engine().hosted(alone, each)) for each in sorted(apart - {"cpu"})}
-            load = partial(_measuring, setting, versions, homes, hosts, "cpu" in apart, room / workers)
-            yield stack.enter_context(Workers(load, ["cpu"] * workers))
-
-    return start
+    room = slots.trim(work("features"), setting.features_gigabytes * slots.GIGABYTE) if heavy else 0.0
+    homes = slots.devices_of("measures.device", setting.device) if heavy else ["cpu"]
+    workers = min(setting.workers or engine().cpus(), most)
+    owned = [setting.own_device(slot) for slot in heavy]
+    apart = {each for own in owned for each in ([own] if own else homes)}
+    with ExitStack() as stack:
+        alone = partial(slots.asked, setting)
+        hosts = {each: stack.enter_context(engine().hosted(alone, each)) for each in sorted(apart - {"cpu"})}
+        load = partial(_measuring, setting, versions, homes, hosts, "cpu" in apart, room / workers)
+        yield stack.enter_context(Workers(load, ["cpu"] * workers))
 
 
 def _measuring(

@@ -4,7 +4,6 @@ Of tasks that measures annotate, results is a list, one entry a candidate: sourc
 instruction, and for each area the measures by name, null where there is none. Of tasks that VLMs judge, a line is a
 pair and results has input_dict and winner. What the form has no place for stands under `editjudge`."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
@@ -95,7 +94,3 @@ def _value(value: Any, where: str) -> float | None:
 def ending(image: bytes) -> str:
     """png, jpg or webp, by the file's first bytes."""
     return "png" if image[:4] == b"\x89PNG" else "webp" if image[8:12] == b"WEBP" else "jpg"
-
-
-def dump(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"

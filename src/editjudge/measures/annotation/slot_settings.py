@@ -1,7 +1,7 @@
 """Section `measures` of params.yaml: which models are behind the measures, and which measures that configures."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -73,10 +73,6 @@ class SlotSetting:
 
     def own_device(self, slot: Slot) -> str | None:
         return getattr(self.slots.get(slot), "device", None)
-
-    def on_one_device(self) -> "SlotSetting":
-        """For a process that has the models of one device."""
-        return replace(self, slots={slot: replace(own, device=None) for slot, own in self.slots.items()})
 
 
 def lacking(name: str, setting: SlotSetting) -> tuple[Slot, ...]:

@@ -6,11 +6,10 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,14 +58,13 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
     if not heavy:
         return setting
     engine().import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
-    found: dict[str, Any] = {}
-    for slot in sorted(heavy):
-        found[slot] = str(_weights(slot, setting))
-        if slot in setting.slots:
-            devices_of(f"measures.slots.{slot}.device", setting.of(slot, "device"))
+    found: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in sorted(heavy)}
+    for slot in sorted(heavy & setting.slots.keys()):
+        devices_of(f"measures.slots.{slot}.device", setting.of(slot, "device"))
     devices = devices_of("measures.device", setting.device)
     if found.pop("faces", None):
-        faces.check_insightface(INSIGHTFACE, setting.insightface, setting.own_device("faces") or devices[0])
+        faces.providers(INSIGHTFACE, setting.own_device("faces") or devices[0])
+        faces.InsightFaces(INSIGHTFACE, setting.insightface)  # on the CPU, to see whether each file can be loaded
     return replace(setting, **found)
 
 
@@ -94,7 +92,6 @@ def _weights(slot: Slot, setting: SlotSetting) -> Path:
     """The folder or file of a slot's weights, after it was checked. ParamsError."""
     where, model = f"measures.{slot}", getattr(setting, slot)
     if slot == "faces":
-        folders.check_faces(INSIGHTFACE, setting.insightface)
         return Path(setting.insightface.folder)
     return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, CLASSES[slot].architecture)
 
@@ -154,26 +151,24 @@ class FeatureStore:
 def said(
     store: FeatureStore,
     model: str,
-    rgbs: Sequence[np.ndarray],
-    sources: Sequence[bool],
+    shown: Sequence[tuple[np.ndarray, bool]],
     ask: Callable[[list[np.ndarray]], Sequence[Arrays]],
 ) -> list[Arrays]:
     """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
 
-    model: a hash of all but the image that the answer depends on. sources: which images' answers are kept."""
-    names = []
-    for rgb in rgbs:
+    model: a hash of all but the image that the answer depends on. shown: images, and whether an answer is kept."""
+    names, kept = list[str](), set[str]()
+    for rgb, is_source in shown:
         digest = hashlib.blake2b(f"{model} {rgb.shape}".encode(), digest_size=24)
         digest.update(np.ascontiguousarray(rgb).data)
         names.append(digest.hexdigest())
-    kept = {name for name, is_source in zip(names, sources, strict=True) if is_source} if store.most else set()
+        kept |= {names[-1]} if is_source and store.most else set()
     found: dict[str, Arrays] = {name: arrays for name in kept if (arrays := store.get(name)) is not None}
-    missing = {name: rgb for name, rgb in zip(names, rgbs, strict=True) if name not in found}
-    if missing:
-        for name, answer in zip(missing, ask(list(missing.values())), strict=True):
-            found[name] = answer
-            if name in kept:
-                store.put(name, answer)
+    missing = {name: rgb for name, (rgb, _) in zip(names, shown, strict=True) if name not in found}
+    for name, answer in zip(missing, ask(list(missing.values())) if missing else (), strict=True):
+        found[name] = answer
+        if name in kept:
+            store.put(name, answer)
     return [found[name] for name in names]
 
 
@@ -195,6 +190,7 @@ def trim(folder: Path, most: float) -> float:
     return max(most - size, 0.0)
 
 
+@dataclass
 class Models:
     """The models of the slots, each loaded when it is first asked for, on this device or on the slot's own.
 
@@ -202,19 +198,14 @@ class Models:
     versions: what stands for each slot's model in the names of the feature store (slot: hash). store: of what models
     said of sources; by default nothing is kept."""
 
-    def __init__(
-        self,
-        setting: SlotSetting,
-        device: str = "cpu",
-        hosts: Mapping[str, Any] = MappingProxyType({}),
-        versions: Mapping[str, str] = MappingProxyType({}),
-        store: FeatureStore | None = None,
-    ) -> None:
-        self.setting, self.device, self.hosts, self.versions = setting, device, hosts, versions
-        self.store = store or FeatureStore(Path(), 0.0)
-        self._layouts: dict[Slot, Grid] = {}
-        self._loading = Lock()
-        self._loaded: dict[Slot, Any] = {}
+    setting: SlotSetting
+    device: str = "cpu"
+    hosts: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    store: FeatureStore = field(default_factory=lambda: FeatureStore(Path(), 0.0))
+    _layouts: dict[Slot, Grid] = field(default_factory=dict)
+    _loaded: dict[Slot, Any] = field(default_factory=dict)
+    _loading: Any = field(default_factory=Lock)
 
     def ask(self, slot: Slot, method: str, *args: Any) -> Any:
         """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory;
@@ -251,7 +242,6 @@ class Models:
         if given == LBP:
             return LbpFaces()
         if slot == "faces":
-            folders.check_faces(INSIGHTFACE, self.setting.insightface)
             return faces.InsightFaces(INSIGHTFACE, self.setting.insightface, device)
         if slot == "lpips":
             return lpips.Lpips(where, given, device, size)

@@ -7,6 +7,8 @@ reason, where the measure has no value. What is known of the names without takin
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -213,10 +215,7 @@ def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
     """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
 
     What goes into the network is the edit's pixels in the area and the source's elsewhere."""
-    by_source: dict[SeenImage, list[SeenPair]] = {}
-    for pair in pairs:
-        by_source.setdefault(pair.source, []).append(pair)
-    for image, group in by_source.items():
+    for image, group in groupby(pairs, attrgetter("source")):
         source, inside = image.rgb, []
         for pair in group:
             try:
@@ -232,27 +231,24 @@ def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
 
 
 def _whole(models: Models, pictures: list[SeenImage], slot: Slot, method: str = "encode") -> list[Any]:
-    return _kept(models, slot, [p.rgb for p in pictures], [p.is_source for p in pictures], method)
+    return _kept(models, slot, method, [(picture.rgb, picture.is_source) for picture in pictures])
 
 
 def _objects(models: Models, pictures: list[SeenImage], slot: Slot) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
     side = models.layout(slot).side
-    cuts = [[at_side(square, side) for square in picture.objects] for picture in pictures]
-    sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
-    found = iter(_kept(models, slot, [cut for own in cuts for cut in own], sources))
+    cuts = [[(at_side(square, side), picture.is_source) for square in picture.objects] for picture in pictures]
+    found = iter(_kept(models, slot, "encode", [cut for own in cuts for cut in own]))
     return [[next(found) for _ in own] for own in cuts]
 
 
-def _kept(
-    models: Models, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool], method: str = "encode"
-) -> list[Any]:
-    """What an encoder or a depth model says of images: that of sources is kept."""
+def _kept(models: Models, slot: Slot, method: str, shown: Sequence[tuple[np.ndarray, bool]]) -> list[Any]:
+    """What an encoder or a depth model says of images, given with whether each is a source's: that is kept."""
 
     def ask(missing: list[np.ndarray]) -> list[Arrays]:
         return [each if isinstance(each, tuple) else (each,) for each in models.ask(slot, method, missing)]
 
-    answers = said(models.store, models.versions.get(slot, ""), rgbs, sources, ask)
+    answers = said(models.store, models.versions.get(slot, ""), shown, ask)
     return [each[0] if len(each) == 1 else Encoded(*each) for each in answers]
 
 
