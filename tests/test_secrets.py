@@ -8,10 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -20,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import small_repro
 import yaml
+from http_handler import Handler, served
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -84,7 +83,7 @@ def edit(way: str) -> str:
     return f'{{"data": [{{{inside.get(way, "")}}}]}}'
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(Handler):
     """Sends the key back, the n-th time in the n-th way, and looks for it in the list of processes meanwhile."""
 
     asked: ClassVar[list[str]] = []
@@ -109,19 +108,12 @@ class Echo(BaseHTTPRequestHandler):
         bodies["base64"] = base64.b64encode(f"Bearer {KEY}".encode()).decode()
         self.wfile.write(bodies.get(way, edit(way) if edits else completion(way)).encode())
 
-    def log_message(self, *words: Any) -> None:
-        pass
-
 
 @pytest.fixture
 def url() -> Iterator[str]:
     Echo.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with served(Echo) as server:
         yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-        thread.join()
 
 
 def told_in(folder: Path, log: bytes) -> list[tuple[str, bytes]]:

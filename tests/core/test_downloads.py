@@ -3,7 +3,6 @@
 import contextlib
 import json
 import ssl
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from http_handler import Handler, served
 
 from editjudge.core import downloads, images
 from editjudge.core.downloads import DownloadLimits, Downloads, is_public
@@ -46,13 +46,10 @@ ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
+class Badly(Handler):
     """Each path is a behaviour; `asked` holds the path of every request."""
 
     asked: list[str]
-
-    def log_message(self, *_words: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
@@ -115,13 +112,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
-    Handler.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.daemon_threads = True
-        running.block_on_close = False
-        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
+    Badly.asked = []
+    with served(Badly) as running:
         yield running
-        running.shutdown()
 
 
 def address(server: ThreadingHTTPServer, path: str) -> str:
@@ -142,7 +135,7 @@ def left(folder: Path) -> list[str]:
 
 def test_an_image_is_fetched_once_also_through_a_redirect(server: ThreadingHTTPServer, tmp_path: Path) -> None:
     assert [fetch(server, tmp_path, path) for path in ("good", "good", "to_good", "to_good")] == [PNG] * 4
-    assert Handler.asked == ["/good", "/to_good", "/good"]
+    assert Badly.asked == ["/good", "/to_good", "/good"]
     assert left(tmp_path) == ["", ""]
 
 
@@ -152,14 +145,14 @@ def test_many_rows_with_one_image_at_a_time_fetch_it_once(server: ThreadingHTTPS
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(found.fetch, urls)) == {PNG}
     found.close()
-    assert Counter(Handler.asked) == {f"/good?{number}": 1 for number in range(4)}
+    assert Counter(Badly.asked) == {f"/good?{number}": 1 for number in range(4)}
 
 
 @pytest.mark.parametrize(("path", "times", "own_wait"), [("busy", 3, 600), ("later", 2, 600), ("cut", 3, 0.01)])
 def test_a_busy_server_is_asked_again_when_it_says(server, tmp_path: Path, path: str, times: int, own_wait: float):
     """At once, where our own wait would be too long."""
     assert fetch(server, tmp_path, path, own_wait) == PNG
-    assert len(Handler.asked) == times
+    assert len(Badly.asked) == times
 
 
 @pytest.mark.parametrize(
@@ -181,7 +174,7 @@ def test_what_gives_no_image_says_why_and_leaves_nothing(server, tmp_path, path,
         fetch(server, tmp_path, path)
     assert caught.value.reason == reason
     assert detail in caught.value.detail
-    assert len(Handler.asked) == times
+    assert len(Badly.asked) == times
     assert left(tmp_path) == []
 
 
@@ -222,7 +215,7 @@ def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: Threading
     found = [(row["row"], row["reason"], row["detail"]) for row in refused]
     reasons += [(8, "broken image"), *reasons]
     assert [entry[: len(wanted)] for entry, wanted in zip(found, reasons, strict=True)] == reasons
-    asked = Counter(Handler.asked)
+    asked = Counter(Badly.asked)
     assert (asked["/good"], asked["/busy"], asked["/cut"], asked["/missing"]) == (1, 3, 3, 2)
 
 
@@ -263,7 +256,7 @@ def test_private_hosts_are_refused_however_they_are_written(server, tmp_path, ho
     found = Downloads(tmp_path, replace(LIMITS, private_hosts=False))
     with pytest.raises(RowError, match="private host"):
         found.fetch(f"http://{host}:{server.server_port}/good")
-    assert Handler.asked == []
+    assert Badly.asked == []
     assert left(tmp_path) == []
 
 

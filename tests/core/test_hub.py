@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from http_handler import Handler, served
 
 from editjudge.core import hub
 
@@ -17,7 +16,7 @@ COMMITS = ["a" * 40, "b" * 40]
 FIND = "import sys; from editjudge.core import hub; print(hub.find('judges.x.model', sys.argv[1], ['*.json'], 'a/b'))"
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(Handler):
     """Two models, own/open and own/gated; `latest` is the number of main's commit."""
 
     latest = 0
@@ -46,16 +45,11 @@ class Hub(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+    with served(Hub) as running:
         yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
     Hub.latest = 0
 
 

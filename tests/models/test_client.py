@@ -5,14 +5,13 @@ import asyncio
 import base64
 import io
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from http_handler import Handler, served
 from hypothesis import given
 from hypothesis import strategies as st
 from pictures import png
@@ -35,7 +34,7 @@ KEY = 'sk-canary/0123+"456'
 CHUNK = 1 << 20
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(Handler):
     """Answers with what the request says: a status and a body, or as many MiB as are taken."""
 
     sent: ClassVar = Counter[str]()
@@ -52,18 +51,11 @@ class Echo(BaseHTTPRequestHandler):
         except ConnectionError:
             pass
 
-    def log_message(self, *words: Any) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with served(Echo) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def ask(url: str, read: Callable[[bytes], Any] = bytes, **answer: Any) -> Any:

@@ -2,13 +2,11 @@
 
 import contextlib
 import csv
-import http.server
 import io
 import json
 import os
 import shutil
 import sys
-import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from http_handler import Handler, served
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -730,7 +729,7 @@ def test_downloads_that_failed_above_the_share_end_the_stage_and_the_next_run_as
 ) -> None:
     broken, asked = ["/1.png"], []
 
-    class Images(http.server.BaseHTTPRequestHandler):
+    class Images(Handler):
         def do_GET(self) -> None:
             asked.append(self.path)
             self.send_response(503 if self.path in broken else 200)
@@ -738,10 +737,7 @@ def test_downloads_that_failed_above_the_share_end_the_stage_and_the_next_run_as
             if self.path not in broken:
                 self.wfile.write(png(int(self.path[1]), 96, 72))
 
-        def log_message(self, *words: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Images) as server:
-        threading.Thread(target=server.serve_forever).start()
+    with served(Images) as server:
         address = f"http://127.0.0.1:{server.server_port}"
         rows = [plain(f"k{n}", image=f"{address}/{n}.png", instruction=f"{TEXT} {n}") for n in range(4)]
         file = jsonl(tmp_path / "t.jsonl", *rows)
@@ -753,5 +749,4 @@ def test_downloads_that_failed_above_the_share_end_the_stage_and_the_next_run_as
             stage("color_alter", **mine)
         broken.clear()
         stage("color_alter", **mine)
-        server.shutdown()
     assert sorted(asked) == ["/0.png", "/1.png", "/1.png", "/2.png", "/3.png"]
