@@ -4,12 +4,10 @@ import errno
 import itertools
 import json
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -399,17 +397,10 @@ def test_a_disk_that_is_too_small(bases: Bases, adapter_dir: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-SLOW = """
-import sys, time
-from pathlib import Path
-from editjudge.models.weights import merge
-merged = merge._merged
-def slowly(*arguments):
-    time.sleep(0.2)
-    return merged(*arguments)
-merge._merged = slowly
-merge.merge_adapter(*map(Path, sys.argv[1:]))
-"""
+def merge_slowly(*folders: Path) -> None:
+    merged = merge._merged
+    merge._merged = lambda *given: time.sleep(0.2) or merged(*given)
+    merge_adapter(*folders)
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -419,15 +410,16 @@ def test_killed_in_the_middle(before: bool, bases: Bases, adapter_dir: Path, tmp
     if before:
         merge_adapter(base, adapter_dir, out, "bfloat16")
     kept = weights_hash(out) if before else None
-    process = subprocess.Popen([sys.executable, "-c", SLOW, str(base), str(adapter_dir), str(out)], text=True)
+    process = get_context("fork").Process(target=merge_slowly, args=(base, adapter_dir, out))
+    process.start()
     new = tmp_path / ".merged.merge-new"
     while not list(new.glob("*.safetensors")):
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.05)
     with pytest.raises(BlockingIOError, match="another process"):
         merge_adapter(base, adapter_dir, out)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert list(new.glob("*.safetensors"))
     assert not (new / "README.md").exists()
     assert (weights_hash(out) == kept) if before else not out.exists()
