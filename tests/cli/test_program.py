@@ -33,6 +33,7 @@ OPTIONS = {
     "learning_curve": ["--name", "n"],
     "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o", "--dtype", "base"],
 }
+SEVERAL = "import sys; from editjudge.cli.main import main; [main(words.split()) for words in sys.argv[1:]]"
 NEED_TORCH = {"train_judge", "merge_judge", "learning_curve"}
 
 
@@ -126,17 +127,17 @@ def test_a_wheel_compares_in_an_empty_folder(wheel: Path, workdir: Path, photo: 
     for name, pixels in {"s": photo, "a": near, "b": 255 - photo}.items():
         cv2.imwrite(f"{name}.png", pixels)
 
-    def run(words: str) -> subprocess.CompletedProcess:
+    def run(*words: str) -> str:
         env = os.environ | {"PYTHONPATH": str(wheel)}
-        command = [sys.executable, "-m", "editjudge", *words.split()]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     pair = "compare --source s.png --a a.png --b b.png --instruction Recolour --task color_alter --box 30 20 66 52"
-    done = run(f"{pair} --judge measures")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1].split() == ["measures", "Image", "A", "-"]
+    said = run("-m", "editjudge", *f"{pair} --judge measures".split())
+    assert said.splitlines()[1].split() == ["measures", "Image", "A", "-"]
     Path("own.yaml").write_text(yaml.safe_dump({"judges": {"mine": {"backend": "measures", "rule": "agreement"}}}))
-    assert "mine" in run(f"{pair} --params own.yaml").stdout
     Path("m.jsonl").write_text(json.dumps({"key": "p_pair_x_vs_y", "winner": "Image A"}) + "\n")
-    assert "1 matches" in run("rank m.jsonl").stdout
-    assert run("score --scorer dino_i --source s.png --edit a.png --instruction Go").returncode == 0
+    score = "score --scorer dino_i --source s.png --edit a.png --instruction Go"
+    said = run("-c", SEVERAL, f"{pair} --params own.yaml", "rank m.jsonl", score)
+    assert [words in said for words in ("mine", "1 matches", "overall")] == [True] * 3
