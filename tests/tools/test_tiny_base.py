@@ -236,7 +236,7 @@ def test_base_samples_name_the_side_with_less_damage() -> None:
 
 
 def test_a_pool_turns_samples_without_losing_their_truth() -> None:
-    pool = samples.Pool(sorted(photos.BASE), 64, 1000, seed=0)
+    pool = samples.Pool(sorted(photos.BASE), 64, 200, seed=0)
     for done in (0.0, 1.0):
         pixels, winners, _ = pool.draw(np.random.default_rng(1), 30, done)
         same = [(side == source).all() for source, *sides in pixels for side in sides]
