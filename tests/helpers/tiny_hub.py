@@ -19,12 +19,10 @@ import tiny_models
 import tiny_people
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 from editjudge.core.winner import SIDES
 from editjudge.judges.prompt import completion
 from editjudge.judges.styles import GENERAL, TRAINED, style
-from editjudge.vision.lpips import LINEAR, TRUNK
 from tools.tiny_base import pretrain, tiny
 
 COMMIT = "5" * 40
@@ -254,17 +252,6 @@ def write_embedder(folder: Path) -> Path:
     return folder
 
 
-def write_lpips(file: Path) -> None:
-    rng = torch.Generator().manual_seed(5)
-    shapes = TRUNK | LINEAR
-    tensors = {
-        name: torch.randn(shape, generator=rng) * (2 / max(1, np.prod(shape[1:]))) ** 0.5
-        for name, shape in shapes.items()
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.abs() if name in LINEAR else tensor for name, tensor in tensors.items()}, file)
-
-
 def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
     """A tiny checkpoint for each model of the parameters. root: the folder that local paths are relative to."""
     measures = values["measures"]
@@ -279,7 +266,7 @@ def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
         tiny_models.save(make(), cached(hub, *measures[slot].split("@")), processor)
     tiny_people.write_parser(cached(hub, measures["parsing"]))
     tiny_people.write_pose(cached(hub, measures["pose"]), experts=1)
-    write_lpips(root / measures["lpips"])
+    tiny_models.write_lpips(root / measures["lpips"])
     write_region_models(hub, root, values)
     insightface = root / measures["insightface"]["folder"]
     insightface.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ import transformers as hf
 from safetensors.torch import save_file
 from tokenizers.pre_tokenizers import ByteLevel
 
+from editjudge.vision.lpips import LINEAR, TRUNK
+
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 # As published beside the weights, the sizes apart.
@@ -159,6 +161,18 @@ def laion_head(file: Path, width: int = 24) -> Path:
     tensors |= {f"{name}.bias": torch.full(shape[:1], 5.0) for name, shape in shapes.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, file)
+    return file
+
+
+def write_lpips(file: Path, seed: int = 5) -> Path:
+    """Random weights of LPIPS in the size of the published ones, which is the only one."""
+    rng = torch.Generator().manual_seed(seed)
+    tensors = {
+        name: torch.randn(shape, generator=rng) * (2 / max(1, np.prod(shape[1:]))) ** 0.5
+        for name, shape in (TRUNK | LINEAR).items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.abs() if name in LINEAR else tensor for name, tensor in tensors.items()}, file)
     return file
 
 

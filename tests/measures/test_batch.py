@@ -52,14 +52,6 @@ EVERYTHING = Recipe(
 EMBEDDED = Recipe("t", (("unedit_area", ("lpips", "ssim", "delta_e")), ("edit_area", ("depth_ssim",))), "edit_area")
 
 
-def write_lpips(file: Path, seed: int = 0) -> Path:
-    """Random weights of LPIPS in the size of the published ones, which is the only one."""
-    rng = torch.Generator().manual_seed(seed)
-    shapes = {**lpips.TRUNK, **lpips.LINEAR}
-    save_file({name: torch.rand(shape, generator=rng) * 0.05 for name, shape in shapes.items()}, file)
-    return file
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
     """All slots of object-centric recipes, with tiny random checkpoints."""
@@ -70,7 +62,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
         dinov3=str(tiny_models.save(tiny_models.dinov3(), folder / "dinov3", tiny_models.DINO_PROCESSOR)),
         segmenter=str(tiny_models.save(tiny_models.sam2(), folder / "sam2")),
         depth=str(tiny_models.save(tiny_models.depth(), folder / "depth", tiny_models.DEPTH_PROCESSOR)),
-        lpips=str(write_lpips(folder / "lpips.safetensors")),
+        lpips=str(tiny_models.write_lpips(folder / "lpips.safetensors")),
     )
 
 
@@ -229,12 +221,12 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
 
 
 def test_other_weights_in_the_same_place_are_another_version_and_other_models_settings_none(tmp_path: Path) -> None:
-    setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors", seed=0)))
+    setting = SlotSetting(lpips=str(tiny_models.write_lpips(tmp_path / "w.safetensors", seed=0)))
     first = slots.version(["lpips", "segmenter"], setting)
     assert first["segmenter"] == "grabcut"
     others = replace(setting, dtype="bfloat16", insightface={"threshold": 0.3})
     assert slots.version(["lpips", "segmenter"], others) == first
-    write_lpips(tmp_path / "w.safetensors", seed=1)
+    tiny_models.write_lpips(tmp_path / "w.safetensors", seed=1)
     assert slots.version(["lpips", "segmenter"], setting) != first
 
 
