@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -114,3 +115,24 @@ def test_measures_are_the_same_bytes(photo: Any, tmp_path: Path, request: pytest
             kept.append([*cache.all()])
     assert kept[0] == kept[1]
     assert len(kept[0]) == 4
+
+
+def test_workers_read_their_shards_and_write_the_same_vectors(
+    photo: Any, workdir: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from editjudge.core import images, records
+    from editjudge.stages import embed
+
+    row = {"task": "t", "image": images.encode_png(photo), "edit": None, "origin": None, "regions": []}
+    rows = [row | {"key": f"k{n}", "instruction": f"Make {n} cats red"} for n in range(9)]
+    records.write(Path("data/raw_pairs/t.parquet"), rows, "raw_pairs")
+    setting, kept = {"backend": "embedded", "dtype": "float32", "shard": 1, "model": "none", "model_dtype": "none"}, []
+    for name in ("here", "there"):
+        if name == "there":
+            request.getfixturevalue("there")
+        monkeypatch.setattr(workers, "WORTH", 8 if name == "there" else 99)
+        monkeypatch.setenv("EDITJUDGE_WORK", str(workdir / name))
+        embed.embed(setting, {"t": 9}, counts := Counter())
+        assert counts == {"computed": 9}
+        kept.append(Path("data/embeddings/t.npy").read_bytes())
+    assert kept[0] == kept[1]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from editjudge.engine.workers import devices_of
 from editjudge.measures.annotation import picture, slots
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
@@ -57,7 +58,7 @@ def said(own: SlotSetting, device: str) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     own = setting(Path(os.environ["EDITJUDGE_WEIGHTS"]))
-    found = said(own, slots.devices_of("measures.device", own.device)[0])
+    found = said(own, devices_of("measures.device", own.device)[0])
     print(f"{', '.join(found) or 'nothing'} said what they see in {COUNT} photos")
     if "--write" in sys.argv[1:]:
         VALUES.write_text(json.dumps(found, indent=1) + "\n")

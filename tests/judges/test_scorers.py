@@ -1,5 +1,6 @@
 """Scorers: heads, the four baselines, and scorers as judges of pairs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import nn
 
 from editjudge.core import images, params
 from editjudge.core.params import ParamsError
+from editjudge.engine import workers
+from editjudge.judges import asking
 from editjudge.judges.asking import check_scorer, identity, open_scorer
 from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Score, Unscored
@@ -67,6 +70,20 @@ def test_each_edit_is_scored_once_and_kept(project: Path, monkeypatch: pytest.Mo
         [alone[a].overall for a, _ in pairs],
         abs=1e-5,  # type: ignore[union-attr]
     )
+
+
+def test_any_number_of_workers_gives_the_same_scores(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edits = [Edit("Remove the cup", png(0), png(n)) for n in range(1, 8)]
+    monkeypatch.setattr(asking, "CHUNK", 3)
+    monkeypatch.setattr(workers, "WORTH", 1)
+    found = []
+    for count in (1, 2):
+        monkeypatch.setattr(asking, "places", lambda *_, count=count: ["cpu"] * count)
+        with open_judge("judges.judge", JUDGE, project / f"{count}.sqlite") as judge:
+            found.append(judge.score([*edits, replace(edits[0], edited=b"nothing")]))
+            assert judge.account.asked == 7
+    assert found[0] == found[1]
+    assert isinstance(found[0][-1], Unscored)
 
 
 def test_it_answers_by_the_dimension_that_its_entry_names(project: Path):

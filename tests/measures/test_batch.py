@@ -28,7 +28,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import local, resume
 from editjudge.engine.unfinished import Unfinished
-from editjudge.engine.workers import Load
+from editjudge.engine.workers import Load, devices_of
 from editjudge.grounding.grounding import Grounded
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, slot_settings, slots
@@ -373,8 +373,8 @@ def test_processes_share_all_gpus_each_of_which_has_the_models_once(tiny, monkey
 
 def test_devices_are_all_gpus_or_the_one_that_is_named(tiny: SlotSetting) -> None:
     gpus = [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"]
-    assert slots.devices_of("measures.device", "auto") == gpus
-    assert slots.devices_of("measures.device", "cpu:0") == ["cpu:0"]
+    assert devices_of("measures.device", "auto") == gpus
+    assert devices_of("measures.device", "cpu:0") == ["cpu:0"]
     with pytest.raises(ParamsError, match=r"measures\.device: torch knows no device 'gpu'"):
         slots.check(["clip"], replace(tiny, device="gpu"))
     with pytest.raises(ParamsError, match=r"measures\.slots\.clip\.device is cuda:99"):

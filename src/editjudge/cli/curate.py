@@ -45,8 +45,8 @@ def of_pairs(file: Path) -> list[CandidateEdit]:
     return found
 
 
-def _image(place: StoredImage) -> bytes | str:
-    return bytes(place) or "no image"
+def _image(place: StoredImage) -> StoredImage | str:
+    return place if bytes(place) else "no image"
 
 
 def of_folders(source: Path, edited: Sequence[str], instructions: Path) -> list[CandidateEdit]:

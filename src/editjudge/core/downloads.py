@@ -2,26 +2,26 @@
 
 An image lies under the SHA-256 of its address, and is not asked for again."""
 
+import asyncio
+import errno
 import hashlib
 import ipaddress
 import re
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterable
-from contextvars import ContextVar
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from concurrent.futures import Future
+from contextlib import suppress
+from email.utils import mktime_tz, parsedate_tz
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import httpcore2
-import httpx2
 import tenacity
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.files import held, write_bytes
+from editjudge.core.files import write_bytes
 from editjudge.core.settings import FORBID, Flag, Positive, Real
 from editjudge.core.tables import RowError
 
@@ -33,9 +33,7 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
 HEAD = 12  # bytes that MAGIC looks at
 HEADERS = (("User-Agent", "editjudge"), ("Accept", "image/*"), ("Accept-Encoding", "identity"))
-FAILED = "download failed"
-LOCK = "lock"  # a file in each of the 256 folders of images
-_until: ContextVar[float] = ContextVar("until")  # when this thread's try ends, by time.monotonic()
+FAILED, ADDRESS, PRIVATE = "download failed", "bad address", "private host"
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -73,61 +71,8 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
-class _Timely(httpcore2.NetworkStream):
-    """A connection on which an answer, headers too, comes before the try of the thread that reads it ends.
-
-    The timeout of the library is that of a single read, which a byte now and then satisfies for ever."""
-
-    def __init__(self, stream: httpcore2.NetworkStream) -> None:
-        self._stream = stream
-        self.write, self.close = stream.write, stream.close  # type: ignore[method-assign]
-        self.get_extra_info = stream.get_extra_info  # type: ignore[method-assign]
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if (left := _until.get() - time.monotonic()) <= 0:
-            raise httpcore2.ReadTimeout("the answer takes too long")
-        return self._stream.read(max_bytes, left)
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.NetworkStream:
-        return _Timely(self._stream.start_tls(ssl_context, server_hostname, timeout))
-
-
-class _Checked(httpcore2.NetworkBackend):
-    """Connects to the very address that was checked: a name that answers otherwise the next time gains nothing."""
-
-    def __init__(self, private: bool, own: tuple[str, int] | None) -> None:
-        """private: whether addresses that are not public will do. own: a host and port that may have such a one."""
-        self._private, self._own = private, own
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.NetworkStream:
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise httpcore2.ConnectError(f"{host} has no address") from error
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if not (self._private or (host, port) == self._own or all(is_public(address) for address in addresses)):
-            raise RowError("private host", host)
-        for address in addresses:
-            try:
-                more = timeout, local_address, socket_options
-                return _Timely(httpcore2.SyncBackend().connect_tcp(address, port, *more))
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                if address == addresses[-1]:
-                    raise
-        raise httpcore2.ConnectError(f"{host} has no address")
-
-
 class Downloads:
-    """A folder of downloaded images. `fetch` may be called from many threads."""
+    """A folder of downloaded images. An event loop in a thread of its own fetches them, `at_once` at a time."""
 
     def __init__(
         self, folder: Path, limits: DownloadLimits, first_wait: float = 1.0, own: tuple[str, int] | None = None
@@ -135,40 +80,87 @@ class Downloads:
         """first_wait: seconds before the second try; each further one waits about twice as long.
 
         own: a host and port that may be asked though its address is private; no redirect leads to another such one."""
-        self.folder, self.limits = folder, limits
-        self.most = int(limits.megabytes * 1e6)
-        backend = _Checked(limits.private_hosts, own)
-        self._pool = httpcore2.ConnectionPool(max_connections=limits.at_once, network_backend=backend)
+        self.folder, self.limits, self.most = folder, limits, int(limits.megabytes * 1e6)
+        found = socket.getaddrinfo(*own, type=socket.SOCK_STREAM) if own else []
+        self._own = {entry[4][:2] for entry in found}
         self._backoff = tenacity.wait_exponential_jitter(initial=first_wait, max=LONGEST_WAIT, jitter=first_wait)
+        self._under_way: dict[str, asyncio.Task[bytes]] = {}
+        self._loop, self._places = asyncio.new_event_loop(), asyncio.Semaphore(limits.at_once)
+        self._session: Any = None
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def _opened(self) -> Any:
+        """The session of aiohttp, which takes long to import where nothing is downloaded."""
+        import aiohttp
+
+        if self._session is None:
+            how: dict[str, Any] = {"ssl": ssl.create_default_context(), "socket_factory": self._socket}
+            self._session = aiohttp.ClientSession(
+                headers=HEADERS,
+                connector=aiohttp.TCPConnector(limit=0, use_dns_cache=False, **how),
+                timeout=aiohttp.ClientTimeout(total=self.limits.seconds),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._session
+
+    def _socket(self, place: Any) -> socket.socket:
+        """A socket to the very address that is checked here: a name that answers otherwise the next time gains nothing.
+        OSError: it is private."""
+        family, kind, protocol, _, address = place
+        if not (self.limits.private_hosts or address[:2] in self._own or is_public(address[0])):
+            raise OSError(errno.EACCES, PRIVATE)
+        return socket.socket(family, kind, protocol)
 
     def close(self) -> None:
-        """Ends the connections that are kept for further images."""
-        self._pool.close()
+        """Ends what is under way, and the connections that are kept for further images."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for task in [*self._under_way.values()]:
+            task.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
 
     def fetch(self, url: str) -> bytes:
         """The image's bytes, which begin as a PNG, JPEG or WebP. Raises RowError."""
+        return self.start(url).result()
+
+    def start(self, url: str) -> Future[bytes]:
+        """As `fetch`, at once: what comes of it."""
+        return asyncio.run_coroutine_threadsafe(self._once(url), self._loop)
+
+    async def _once(self, url: str) -> bytes:
+        """Two rows may have the same image."""
+        if url not in self._under_way:
+            self._under_way[url] = task = asyncio.ensure_future(self._had(url))
+            task.add_done_callback(lambda _: self._under_way.pop(url))
+        return await asyncio.shield(self._under_way[url])
+
+    async def _had(self, url: str) -> bytes:
         done = self._place(url)
-        with held(done.parent / LOCK):  # two rows, or two runs, may have the same image
-            if not done.is_file():
-                stop, again = (
-                    tenacity.stop_after_attempt(self.limits.attempts),
-                    tenacity.retry_if_exception_type(_TryAgain),
-                )
+        if not done.is_file():
+            stop = tenacity.stop_after_attempt(self.limits.attempts)
+            again = tenacity.retry_if_exception_type(_TryAgain)
+            tries = tenacity.AsyncRetrying(retry=again, stop=stop, wait=self._wait, reraise=True)
+            async with self._places:
                 try:
-                    tries = tenacity.Retrying(retry=again, stop=stop, wait=self._wait, reraise=True)
-                    write_bytes(done, tries(self._try, url))
+                    write_bytes(done, await tries(self._try, url))
                 except _TryAgain as error:
                     raise RowError(FAILED, str(error)) from error
-            return done.read_bytes()
+        return done.read_bytes()
 
     def forget(self, url: str) -> None:
         """An image that was broken on the way: another run asks for it again."""
-        done = self._place(url)
-        with held(done.parent / LOCK):
-            done.unlink(missing_ok=True)
+        self._place(url).unlink(missing_ok=True)
 
     def _place(self, url: str) -> Path:
-        name = hashlib.sha256(url.encode()).hexdigest()
+        name = hashlib.sha256(url.encode(errors="backslashreplace")).hexdigest()
         return self.folder / name[:2] / name
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
@@ -177,36 +169,39 @@ class Downloads:
             return min(error.after, LONGEST_WAIT)
         return self._backoff(state)
 
-    def _try(self, url: str) -> bytes:
-        """One try: the redirects one by one, so that each is checked, then the body."""
-        _until.set(time.monotonic() + self.limits.seconds)
-        limits = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self.limits.seconds)}
-        target = _address(url)
-        try:
-            for _ in range(HOPS + 1):
-                address = httpcore2.URL(
-                    scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path
-                )
-                with self._pool.stream("GET", address, headers=HEADERS, extensions=limits) as answer:
-                    headers = httpx2.Headers(answer.headers)
-                    if answer.status not in REDIRECTS:
-                        return self._body(answer, headers)
-                    if not (location := headers.get("location")):
-                        raise RowError(FAILED, f"HTTP {answer.status} to nowhere")
-                    target = _address(location, target)
-        except httpcore2.ReadTimeout as error:
-            raise _TryAgain(f"not here after {self.limits.seconds:g} seconds") from error
-        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-            raise _TryAgain(type(error).__name__) from error
-        raise RowError(FAILED, f"more than {HOPS} redirects")
+    async def _try(self, url: str) -> bytes:
+        """One try, its redirects and the body within the seconds that it has."""
+        import aiohttp
 
-    def _body(self, answer: httpcore2.Response, headers: httpx2.Headers) -> bytes:
+        if not url.lower().startswith(("http://", "https://")):
+            raise RowError(ADDRESS, f"{url:.200}: only http and https")
+        try:
+            async with self._opened().get(url, max_redirects=HOPS + 1) as answer:
+                return await self._body(answer)
+        except RowError:
+            raise
+        except aiohttp.TooManyRedirects as error:
+            raise RowError(FAILED, f"more than {HOPS} redirects") from error
+        except aiohttp.NonHttpUrlClientError as error:
+            raise RowError(ADDRESS, f"{error!s:.200}: only http and https") from error
+        except TimeoutError as error:
+            raise _TryAgain(f"not here after {self.limits.seconds:g} seconds") from error
+        except aiohttp.ClientConnectorError as error:
+            if PRIVATE in str(error.os_error):
+                raise RowError(PRIVATE, str(error.host)) from error
+            raise _TryAgain(type(error).__name__) from error
+        except (ValueError, AssertionError) as error:  # of aiohttp and what it calls, for names that cannot be
+            raise RowError(ADDRESS, f"{url:.200}: {error}") from error
+        except aiohttp.ClientError as error:
+            raise _TryAgain(type(error).__name__) from error
+
+    async def _body(self, answer: Any) -> bytes:
         if answer.status in AGAIN:
-            raise _TryAgain(f"HTTP {answer.status}", _seconds(headers.get("retry-after", "")))
+            raise _TryAgain(f"HTTP {answer.status}", retry_after(answer.headers.get("Retry-After")))
         if answer.status != 200:
-            raise RowError(FAILED, f"HTTP {answer.status}")
-        data, declared = bytearray(), int(headers.get("content-length", 0))
-        for chunk in answer.iter_stream():
+            raise RowError(FAILED, f"HTTP {answer.status}{' to nowhere' * (answer.status in REDIRECTS)}")
+        data, declared = bytearray(), answer.content_length or 0
+        async for chunk in answer.content.iter_any():
             data += chunk
             if max(declared, len(data)) > self.most:
                 raise RowError("image too large", f"more than {self.limits.megabytes:g} MB")
@@ -217,23 +212,11 @@ class Downloads:
         return bytes(data)
 
 
-def _address(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """The address, a redirect's relative to the page it came from. Raises RowError for other schemes than http(s)."""
-    try:
-        target = httpx2.URL(url) if base is None else base.join(url)
-    except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
-        raise RowError("bad address", f"{url:.200}: {error}") from error
-    if target.scheme not in ("http", "https") or not target.host:
-        raise RowError("bad address", f"{target!s:.200}: only http and https")
-    return target
-
-
-def _seconds(text: str) -> float | None:
-    """Retry-After: seconds, or a date."""
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        when = parsedate_to_datetime(text).astimezone(UTC)
-    except (ValueError, OverflowError):  # of a year or a zone that there is not
-        return None
-    return max((when - datetime.now(UTC)).total_seconds(), 0.0)
+def retry_after(header: str | None) -> float | None:
+    """The seconds that a Retry-After header asks for, as seconds or as a date; None without a header of this form."""
+    with suppress(ValueError):
+        return max(0.0, float(header or ""))
+    with suppress(ValueError, OverflowError):  # of a date that there is not
+        if date := parsedate_tz(header):
+            return max(0.0, mktime_tz(date) - time.time())
+    return None

@@ -192,11 +192,11 @@ def read(path: Path, contract: str) -> list[Row]:
     return list(iterate(path, contract))
 
 
-def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
+def iterate(path: Path, contract: str, stored: str = "", first: int = 0) -> Iterator[Row]:
     """The rows one by one, a row group in memory at a time, each checked against the contract.
 
-    stored: a column of images that are left where they are, see StoredImage. Raises ContractError; TableError for a
-    file that is no Parquet file or lacks a column."""
+    stored: a column of images that are left where they are, see StoredImage. first: the number of the first row. Raises
+    ContractError; TableError for a file that is no Parquet file or lacks a column."""
     if not path.is_file():
         raise ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
     file = opened(path, *sorted(schema_of(contract)["required"]))
@@ -204,16 +204,20 @@ def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
     try:
         place, (name, _, field) = (str(path.absolute()), path.stat().st_mtime_ns), stored.partition(".")
         for group in range(file.num_row_groups):
-            first = 0
+            if first >= (size := file.metadata.row_group(group).num_rows):
+                first -= size
+                continue
+            begin = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP, row_groups=[group], columns=columns):
                 rows = batch.to_pylist()
                 check(contract, rows, str(path))
-                for n, row in enumerate(rows if stored else (), first):
+                for n, row in enumerate(rows if stored else (), begin):
                     holder = row[name] if field else row
                     if holder[field or name] is not None:
                         holder[field or name] = StoredImage(*place, group, n, stored)
-                first += len(rows)
-                yield from rows
+                begin += len(rows)
+                yield from rows[first:]
+                first = max(first - len(rows), 0)
     except (pa.ArrowInvalid, OSError) as error:
         raise ContractError(f"{path}: not readable as Parquet: {error}") from error
 

@@ -206,4 +206,6 @@ def _fields(kind: Any) -> Mapping[str, Any]:
     """The fields of a class of settings, or of a tree of sections; of another type none."""
     if is_typeddict(kind):
         return {name: FieldInfo(annotation=each) for name, each in kind.__annotations__.items()}
-    return getattr(kind, "__pydantic_fields__", {})
+    fields, chosen = getattr(get_origin(kind) or kind, "__pydantic_fields__", {}), get_args(kind)
+    variable = [name for name, each in fields.items() if isinstance(each.annotation, TypeVar) and chosen]
+    return {**fields, **{name: FieldInfo(annotation=chosen[0]) for name in variable}}  # of BuiltInSetting["..."]

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import islice
 from traceback import format_exc
@@ -26,6 +26,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from editjudge.core.errors import PIPELINE_ERRORS, UserError, describe
+from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, Positive, Text
 from editjudge.engine.progress import progress
 
@@ -39,6 +40,7 @@ TRIES = 2  # of an item that failed, but not by an exception of its own
 LOADING_DEATHS = 3  # workers in a row that died before they had loaded
 DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
+WORTH = 8  # items that are worth the second in which processes start
 NOTHING, DEAD = "nothing yet", "dead"  # what a worker says beside its answers, which come in a list
 
 
@@ -166,6 +168,13 @@ class Workers(AbstractContextManager["Workers"]):
                 yield early.pop(following)
                 following += 1
 
+    def answers(self, items: Iterable[Any]) -> Iterator[Any]:
+        """As `in_order`, where an item without an answer ends the work: what a Failure is about is raised."""
+        for answer in self.in_order(items):
+            if isinstance(answer, Failure):
+                raise answer.raised()
+            yield answer
+
     def _have(self, count: int) -> bool:
         """Whether so many tasks wait to be given out, of which no more are read ahead."""
         self._waiting.extend(_Task(*pair) for pair in islice(self._items, max(count - len(self._waiting), 0)))
@@ -239,6 +248,55 @@ class Workers(AbstractContextManager["Workers"]):
         return [(task.name, answer)]
 
 
+class Alone(Workers):
+    """One worker, this process itself: nothing is started, no time limit holds, and a death is the stage's own."""
+
+    def map(self, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        for name, item in items:
+            yield name, attempt(self._answer, item)
+
+    @cached_property
+    def _answer(self) -> Callable[[Any], Any]:
+        return self._load(self._free[0])
+
+
+def workers_for(load: Load, places: Sequence[str], most: int) -> Workers:
+    """Workers of which at most `most` items at a time are of use; or this process `Alone`, where one place of this
+    machine is all there is, or the items are fewer than processes on the CPU are worth.
+
+    Results must not depend on which it is: an item is a batch."""
+    little = places[0] == "cpu" and most < WORTH
+    if (len(places) == 1 or little) and (places[0] == "cpu" or engine().__name__.endswith(".local")):
+        return Alone(load, places[:1])
+    return Workers(load, places[: max(most, 1)])
+
+
+def on_cores(compute: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
+    """`compute` of every item, in order, as it is there, by a worker a core or, see `workers_for`, by this process.
+
+    `compute` and what it is given and returns must be picklable; an error in a worker is raised here."""
+    with workers_for(partial(without_device, compute), ["cpu"] * engine().cpus(), most) as workers:
+        yield from workers.answers(items)
+
+
+def devices_of(where: str, name: str) -> list[str]:
+    """The devices of a params field: of auto every GPU, or the CPU. ParamsError for one that torch has not here."""
+    if name == "cpu":
+        return [name]
+    import torch
+
+    count = engine().gpus()
+    if name == "auto":
+        return [f"cuda:{n}" for n in range(count)] or ["cpu"]
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ParamsError(f"{where}: torch knows no device {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ParamsError(f"{where} is {name}, and torch sees {count} GPUs")
+    return [name]
+
+
 def gpus_apart(*modules: str) -> int:
     """How many GPUs there are for workers, without torch in this process; theirs have the modules as they start."""
     engine().import_ahead(*modules)
@@ -254,13 +312,8 @@ def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) 
     """`compute` of every item, in order, on all cores, with a progress bar named `what`.
 
     `compute` and what it is given and returns must be picklable; an error in a process is raised here."""
-    found = list[Result]()
     with Workers(partial(without_device, compute), ["cpu"] * min(engine().cpus(), len(items))) as workers:
-        for answer in progress(workers.in_order(items), len(items), what):
-            if isinstance(answer, Failure):
-                raise answer.raised()
-            found.append(answer)
-    return found
+        return list(progress(workers.answers(items), len(items), what))
 
 
 def without_device(compute: Callable[[Any], Any], device: str) -> Callable[[Any], Any]:

@@ -19,7 +19,7 @@ from editjudge.core import images, records, regions
 from editjudge.core.code import identity
 from editjudge.core.masks import of_rows
 from editjudge.engine import resume
-from editjudge.engine.workers import Workers, engine
+from editjudge.engine.workers import Workers, devices_of, engine
 from editjudge.grounding import instructions, settings
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
@@ -276,7 +276,7 @@ def detect(
     jobs = [resume.Job(how, tuple(named[n : n + how.batch_size])) for n in starts]
 
     def start(most: int) -> Workers:
-        devices = slots.devices_of(f"{GROUNDER}.device", how.device)
+        devices = devices_of(f"{GROUNDER}.device", how.device)
         workers = how.workers or (engine().cpus() if devices == ["cpu"] else 1)
         return Workers(partial(_detecting, how), (devices * workers)[:most])
 

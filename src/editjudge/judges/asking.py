@@ -14,6 +14,7 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, read
 from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
+from editjudge.engine.workers import Failure, Workers, devices_of, workers_for
 from editjudge.judges import protocol, rubrics
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Rating, Score, Unscored
 from editjudge.judges.scorers import features
@@ -143,8 +144,8 @@ def by_kind(
 
 
 class ScorerJudge(Judge):
-    """A scorer of params.yaml, loaded for the first edit without kept scores. Each edit is scored by itself, once for
-    all of its pairs, and its scores are kept.
+    """A scorer of params.yaml, which workers load, one on each GPU, for the first edit without kept scores. Each edit
+    is scored by itself, once for all of its pairs, and its scores are kept.
 
     where: of the judge, or of the scorer itself. given: the scorer's entry, read from params.yaml if left out."""
 
@@ -161,8 +162,9 @@ class ScorerJudge(Judge):
         self.setting = setting
 
     @functools.cached_property
-    def _scorer(self) -> protocol.Scorer:
-        return open_scorer(*self.entry)
+    def _workers(self) -> Workers:
+        where = places(*self.entry)
+        return self._started.enter_context(workers_for(partial(_scoring, *self.entry), where, len(where)))
 
     @functools.cached_property
     def _identity(self) -> list[Any]:
@@ -174,8 +176,7 @@ class ScorerJudge(Judge):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Loads the scorer."""
-        return self._scorer.dimensions
+        return dimensions_of(*self.entry)
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """Verdicts about a dimension: by the score of that name, if the scorer has one, else by that of the setting's
@@ -217,29 +218,62 @@ class ScorerJudge(Judge):
         began, found = time.monotonic(), dict[str, Score | Unscored]()
         names = list(missing)
         chunks = [names[first : first + CHUNK] for first in range(0, len(names), CHUNK)]
-        answers = (self._scorer.score([missing[name] for name in chunk]) for chunk in chunks)
+        answers = self._workers.in_order([missing[name] for name in chunk] for chunk in chunks)
         shown = progress(answers, len(chunks), f"{self.account.judge}, by {CHUNK} edits")
         for chunk, scores in zip(chunks, shown, strict=True):
-            for name, score in zip(chunk, scores, strict=True):
-                found[name] = score
-                if isinstance(score, Unscored):
-                    self.account.failures["memory" if score.reason == OUT_OF_MEMORY else "image"] += 1
-                else:
-                    self.store.put(name, asdict(score))
-                    self.account.asked += 1
+            if isinstance(scores, Failure):
+                if scores.kind == "exception":
+                    raise scores.raised()
+                scores = [Unscored(scores.reason)] * len(chunk)
+                self.account.failures["memory"] += len(chunk)
+            else:
+                self._keep(chunk, scores)
+            found |= zip(chunk, scores, strict=True)
         self.account.seconds += time.monotonic() - began
         return found
 
+    def _keep(self, names: Sequence[str], scores: Sequence[Score | Unscored]) -> None:
+        for name, score in zip(names, scores, strict=True):
+            if isinstance(score, Unscored):
+                self.account.failures["memory" if score.reason == OUT_OF_MEMORY else "image"] += 1
+            else:
+                self.store.put(name, asdict(score))
+                self.account.asked += 1
 
-def open_scorer(where: str, given: Any) -> protocol.Scorer:
-    """The scorer that `where` (scorers.<name>) describes, its model loaded. ParamsError, FileError."""
+
+def open_scorer(where: str, given: Any, device: str = "auto") -> protocol.Scorer:
+    """The scorer that `where` (scorers.<name>) describes, its model loaded. device: that of an entry whose own is auto.
+    ParamsError, FileError."""
     setting = read(where, ScorerEntry, given)
+    own = setting.device if setting.device != "auto" else device
     if isinstance(setting, FeatureSetting):
-        return features.FeatureScorer(where, setting)
+        return features.FeatureScorer(where, replace(setting, device=own))
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
     folder = hub.find("scorers.model", setting.model)
-    return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, setting.device)
+    return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, own)
+
+
+def places(where: str, given: Any) -> list[str]:
+    """Where workers with the scorer run: on its own device or, for auto, on each GPU; one of them on the CPU."""
+    setting = read(where, ScorerEntry, given)
+    built_in = isinstance(setting, FeatureSetting) and setting.model == features.EMBEDDED
+    return ["cpu"] if built_in else devices_of(f"{where}.device", setting.device)
+
+
+def dimensions_of(where: str, given: Any) -> tuple[str, ...]:
+    """The names of what the scorer scores. FileError: its folder holds none."""
+    setting = read(where, ScorerEntry, given)
+    if isinstance(setting, FeatureSetting):
+        return (setting.kind,)
+    from editjudge.judges.scorers.checkpoint import read_description
+
+    return read_description(hub.find(f"{where}.model", setting.model)).dimensions
+
+
+def _scoring(where: str, given: Any, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
+    """In a worker: the scores of a chunk of edits."""
+    return open_scorer(where, given, device).score
 
 
 def check_scorer(where: str, given: Any) -> None:

@@ -19,7 +19,7 @@ from editjudge.photos.pool import POOL, RECORDS, once
 from editjudge.photos.settings import DIALOGUE, GRAPH, Instructions, RegionThresholds, Type
 from editjudge.sources import formats, photo_records
 from editjudge.sources.builtin import photos
-from editjudge.sources.duplicates import Seen
+from editjudge.sources.duplicates import Seen, perceptual_hash
 from editjudge.sources.photo_records import Photo, PhotoRegion
 from editjudge.sources.settings import SourceSetting
 
@@ -151,7 +151,7 @@ def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> I
             with refused.catching({"photo": f"{record.file}: row {record.number}", "edit": ""}):
                 photo = photo_records.read(record)
                 data = reading.local(photo.path, record.images)
-                once(seen, photo.key, data, images.decode(data))
+                once(seen, photo.key, data, perceptual_hash(images.decode(data)))
                 yield photo, data
 
 

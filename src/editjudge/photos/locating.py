@@ -11,47 +11,50 @@ import numpy as np
 
 from editjudge.core import images, masks, records, regions
 from editjudge.core.tables import RowError
-from editjudge.engine import resume
-from editjudge.photos.pool import BACKGROUND, Scorer, is_before_background, remembered
+from editjudge.photos.pool import BACKGROUND, Scorer, is_before_background
 from editjudge.photos.settings import BoxesSetting
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import ROLES, Photo, PhotoRegion
 from editjudge.vision.encoders import ClipTowers
 
-GROUP = 8  # photographs in memory at a time, decoded
 REFUSED = ("photo", "reason", "detail")
 SHARPNESS = 100.0  # of the softmax over cosines
 DECIMALS, DIGITS = 2, 6  # of corners in pixels, of scores
 WHITE = 255
 OF_POOL = ("key", "path", "height", "width", "cap", "aes", "tags")  # what a record has of the pool's row
 Regions: TypeAlias = dict[str, tuple[PhotoRegion, ...]]
-Finder: TypeAlias = Callable[[Sequence[records.Row]], list[Regions | str]]
-"""Rows of the pool to their regions by role, or to the reason why there are none."""
+Finder: TypeAlias = Callable[[records.Row], Regions]
+"""A row of the pool to its regions by role. Raises ValueError where there are none."""
 
 
 def found(
-    rows: Iterable[records.Row], find: Finder, refused: records.Refusals, counts: Counter[str]
+    seen: Iterable[tuple[records.Row, records.Row]], refused: records.Refusals, counts: Counter[str]
 ) -> Iterator[Photo]:
-    """The photographs of the pool that have regions, with these; `counts` counts the regions by role."""
-    for group in records.in_groups(rows, GROUP):
-        for row, own in zip(group, find(group), strict=True):
-            if isinstance(own, dict) and any(own.values()):
-                counts.update({role: len(each) for role, each in own.items()})
-                yield Photo(**{name: row[name] for name in OF_POOL} | {"cap": tuple(row["cap"])} | own)
-            else:
-                refused.add(RowError("no region", own if isinstance(own, str) else ""), {"photo": row["path"]})
+    """The photographs of the pool that have regions, with these; `counts` counts the regions by role.
+
+    seen: rows of the pool, each with what `told` says of it."""
+    for row, own in seen:
+        if "reason" not in own and any(own.values()):
+            counts.update({role: len(each) for role, each in own.items()})
+            yield Photo(**{name: row[name] for name in OF_POOL} | {"cap": tuple(row["cap"])} | _regions(own))
+        else:
+            refused.add(RowError("no region", own.get("detail", "")), {"photo": row["path"]})
 
 
-def by_hand(rows: Sequence[records.Row], score: Scorer) -> list[Regions | str]:
-    """The regions drawn by hand in the probe photos, each with its aesthetic score."""
+def told(find: Finder, row: records.Row) -> records.Row:
+    """In a worker: the regions by role as JSON, or {reason, detail} why there are none."""
+    try:
+        return {role: [asdict(each) for each in own] for role, own in find(row).items()}
+    except ValueError as error:
+        return {"reason": "no region", "detail": str(error)}
 
-    def regions_of(row: records.Row) -> Regions | str:
-        if row["path"] not in photos.DRAWN:
-            return "no photo of the probe set: regions.detector must be a model"
-        rgb = images.decode(row["image"])
-        return {role: scored(rgb, each, score) for role, each in drawn(row["path"], *rgb.shape[:2]).items()}
 
-    return [regions_of(row) for row in rows]
+def by_hand(row: records.Row, score: Scorer) -> Regions:
+    """The regions drawn by hand in a probe photo, each with its aesthetic score. ValueError: it is none."""
+    if row["path"] not in photos.DRAWN:
+        raise ValueError("no photo of the probe set: regions.detector must be a model")
+    rgb = images.decode(bytes(row["image"]))
+    return {role: scored(rgb, each, score) for role, each in drawn(row["path"], *rgb.shape[:2]).items()}
 
 
 def drawn(photo: str, height: int, width: int) -> Regions:
@@ -79,36 +82,22 @@ def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tupl
 
 @dataclass(frozen=True)
 class Locator:
-    """Finds regions; what was found is kept in the cache.
-
-    detector: GroundingDino or Owlv2; segmenter: Sam2Segmenter or GrabCut. version: of models, code and settings."""
+    """Finds regions by models. detector: GroundingDino or Owlv2; segmenter: Sam2Segmenter or GrabCut."""
 
     setting: BoxesSetting
     detector: Any
     segmenter: Any
     clip: ClipTowers | None
     score: Scorer
-    cache: resume.RecordCache
-    version: str
 
-    def find(self, rows: Sequence[records.Row]) -> list[Regions | str]:
-        """Of each row of the pool."""
-        names = [resume.fingerprint("regions", self.version, row["tags"], row["image"]) for row in rows]
-        every = remembered(self.cache, names, lambda missing: [self._found(rows[n]) for n in missing])
-        return [own if isinstance(own, str) else _regions(own) for own in every]
-
-    def _found(self, row: records.Row) -> Any:
-        """As JSON: the regions by role, or why there are none."""
+    def find(self, row: records.Row) -> Regions:
+        """Of a row of the pool. ValueError: there are none."""
         roles = {name: role for role in ROLES for name in row["tags"][role]}  # an object where it is both
         if not roles:
-            return "no nouns to look for: photo_pool.captioner must be a model"
-        rgb = images.decode(row["image"])
-        try:
-            located = self._located(rgb, sorted(roles))
-        except ValueError as error:
-            return str(error)
-        rated = scored(rgb, located, self.score)
-        return {role: [asdict(each) for each in rated if roles[each.class_name] == role] for role in ROLES}
+            raise ValueError("no nouns to look for: photo_pool.captioner must be a model")
+        rgb = images.decode(bytes(row["image"]))
+        rated = scored(rgb, self._located(rgb, sorted(roles)), self.score)
+        return {role: tuple(each for each in rated if roles[each.class_name] == role) for role in ROLES}
 
     def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[PhotoRegion]:
         """The surest `most` boxes, a pixel wide and high or more, the surest first, with their masks.

@@ -1,30 +1,111 @@
-"""The models of the three stages, or what stands in for them, each loaded when it is first needed."""
+"""The models of the three stages, or what stands in for them. Workers load those of vision when one is first needed."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from editjudge.core import records
 from editjudge.core.code import identity
+from editjudge.core.tables import RowError
 from editjudge.engine import resume
-from editjudge.measures.annotation.slots import devices_of, weights_version
+from editjudge.engine.workers import Load, devices_of, engine, workers_for
+from editjudge.measures.annotation.slots import weights_version
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
 from editjudge.models.chat.settings import BuiltInSetting, InquirySetting, LocalInquirySetting
 from editjudge.models.endpoint.spending import Account
-from editjudge.photos import locating, writers
+from editjudge.photos import locating, pool, writers
 from editjudge.photos.edits import Writer
-from editjudge.photos.pool import Captioner, Scorer, embedded_captions, remembered
-from editjudge.photos.settings import Aesthetic, ClipSetting, Instructions, RegionsSetting, Sam2Setting
-from editjudge.vision import aesthetics, folders
+from editjudge.photos.pool import Captioner, Scorer, Seeing, embedded_captions
+from editjudge.photos.settings import (
+    Aesthetic,
+    BoxesSetting,
+    ClipSetting,
+    Instructions,
+    LaionSetting,
+    PhotoPool,
+    RegionsSetting,
+    Sam2Setting,
+)
+from editjudge.vision import aesthetics, folders, segmenters
 from editjudge.vision.detectors import GroundingDino, Owlv2
 from editjudge.vision.encoders import ClipTowers
 from editjudge.vision.loading import VisionModel
-from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
+from editjudge.vision.segmenters import Sam2Segmenter
 
-AESTHETIC = "photo_pool.aesthetic"
+AESTHETIC, DETECTOR, SEGMENTER, CLIP = "photo_pool.aesthetic", "regions.detector", "regions.segmenter", "regions.clip"
+KINDS: dict[str, type[VisionModel]] = {
+    "laion": ClipTowers, "clip": ClipTowers, "sam2": Sam2Segmenter, "owlv2": Owlv2, "grounding_dino": GroundingDino
+}  # fmt: skip
+OF_BOXES = ("threshold", "overlap", "most")
+GROUP, ROUND = 16, 2048  # photographs that a worker holds decoded, and that are looked up together
+Wanted: TypeAlias = dict[str, Any]
+"""Settings of vision models by their params fields; hub ids are replaced by folders."""
+
+
+def in_folders(wanted: Wanted) -> Wanted:
+    """The settings with each model's folder in the place of a hub id. ParamsError for one that cannot be had."""
+    found = dict(wanted)
+    for where, how in wanted.items():
+        if not isinstance(how, BuiltInSetting):
+            devices_of(f"{where}.device", how.device)
+            folder = folders.find(f"{where}.model", how.model, KINDS[how.backend].architecture)
+            found[where] = replace(how, model=str(folder))
+    return found
+
+
+def places(wanted: Wanted) -> list[str]:
+    """Where workers with these models run: on each GPU or, if nothing needs one, each core; on a GPU that is named,
+    one."""
+    devices = [how.device for how in wanted.values() if not isinstance(how, BuiltInSetting)]
+    if named := [device for device in devices if device not in ("auto", "cpu")]:
+        return named[:1]
+    return devices_of("device", "auto" if "auto" in devices else "cpu") if devices else ["cpu"] * engine().cpus()
+
+
+def version(wanted: Wanted) -> str:
+    """What the answers of the models depend on."""
+    parts = list[Any]()
+    for where, how in wanted.items():
+        parts += [where, how.backend, *(getattr(how, name) for name in OF_BOXES if isinstance(how, BoxesSetting))]
+        parts += [weights_version(Path(how.head))] if isinstance(how, LaionSetting) else []
+        if not isinstance(how, BuiltInSetting):
+            parts += [weights_version(Path(how.model), how.dtype), identity(KINDS[how.backend].__module__)]
+    return resume.fingerprint(parts, identity(aesthetics.__name__, segmenters.__name__))
+
+
+def loaded(wanted: Wanted, where: str, device: str) -> Any:
+    """In a worker: a model, on its own device or, for auto, on the worker's. ParamsError."""
+    how = wanted[where]
+    own = device if how.device == "auto" else how.device
+    return KINDS[how.backend](f"{where}.model", how.model, own, how.dtype, how.batch_size)
+
+
+def scorer(wanted: Wanted, device: str) -> Scorer:
+    """In a worker: the aesthetic scores of images. ParamsError."""
+    if isinstance(how := wanted[AESTHETIC], BuiltInSetting):
+        return lambda rgbs: [aesthetics.colour_sharpness(rgb) for rgb in rgbs]
+    return aesthetics.LaionPredictor(AESTHETIC, loaded(wanted, AESTHETIC, device), how.head).scores
+
+
+def _examining(setting: PhotoPool, wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[resume.Result]]:
+    score = scorer(wanted, device)
+    return lambda given: [(found, None) for found in pool.examined(setting, given[1], score)]
+
+
+def _finding(wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[resume.Result]]:
+    score, how = scorer(wanted, device), wanted[DETECTOR]
+    find: locating.Finder = partial(locating.by_hand, score=score)
+    if isinstance(how, BoxesSetting):
+        detector, segmenter = loaded(wanted, DETECTOR, device), segmenters.GrabCut()
+        if isinstance(wanted[SEGMENTER], Sam2Setting):
+            segmenter = loaded(wanted, SEGMENTER, device)
+        clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], ClipSetting) else None
+        find = locating.Locator(how, detector, segmenter, clip, score).find
+    return lambda given: [(locating.told(find, row), None) for row in given[1]]
 
 
 class PhotoModels(ExitStack):
@@ -36,52 +117,54 @@ class PhotoModels(ExitStack):
         self.accounts: dict[str, Account] = {}
         self.cache = self.enter_context(resume.RecordCache(cache))
 
-    def aesthetic(self, setting: Aesthetic) -> Scorer:
-        """Raises ParamsError for a model that cannot be had, as those below."""
-        if isinstance(setting, BuiltInSetting):
-            return lambda rgbs: [aesthetics.colour_sharpness(rgb) for rgb in rgbs]
-        clip, version = self._loaded(AESTHETIC, setting, ClipTowers)
-        predictor = aesthetics.LaionPredictor(AESTHETIC, clip, setting.head)
-        version = [*version, weights_version(Path(setting.head)), identity(aesthetics.__name__)]
+    def _seeing(self, load: Load, wanted: Wanted, name: Callable[[Any], str], what: str) -> Seeing:
+        """Workers look at photographs. name: of the record of one; what: names the progress bar."""
 
-        def score(rgbs: Sequence[Any]) -> list[float]:
-            names = [resume.fingerprint("aesthetic", version, list(rgb.shape), rgb.tobytes()) for rgb in rgbs]
-            return remembered(self.cache, names, lambda missing: predictor.scores([rgbs[n] for n in missing]))
+        def see(given: Iterable[Any]) -> Iterator[tuple[Any, records.Row]]:
+            workers = None
+            for some in records.in_groups(given, ROUND):
+                workers = workers or self.enter_context(workers_for(load, places(wanted), len(some) // GROUP))
+                groups = records.in_groups([(name(each), each) for each in some], GROUP)
+                jobs = [resume.Job(None, tuple(group)) for group in groups]
+                found = resume.run(jobs, lambda _, own=workers: nullcontext(own), self.cache, what, _lost, _lasts)  # type: ignore[misc]
+                yield from zip(some, (meta for results in found for meta, _ in results), strict=True)
 
-        return score
+        return see
+
+    def examiner(self, setting: PhotoPool) -> Seeing:
+        """`pool.examined` of paths. Raises ParamsError for a model that cannot be had, as those below."""
+        wanted = in_folders({AESTHETIC: setting.aesthetic})
+        code = version(wanted) + identity(pool.__name__)
+
+        def name(path: str) -> str:
+            try:
+                data = pool.load(setting.photos, path)
+            except RowError:  # the worker says why
+                data = b""
+            return resume.fingerprint("photo", code, path, data)
+
+        return self._seeing(partial(_examining, setting, wanted), wanted, name, "photographs")
 
     def captioner(self, setting: Any) -> Captioner:
         if isinstance(setting, BuiltInSetting):
             return embedded_captions
         return partial(writers.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
 
-    def finder(self, setting: RegionsSetting, score: Scorer, aesthetic: Any) -> locating.Finder:
-        """aesthetic: the setting of `score`."""
-        how = setting.detector
-        if isinstance(how, BuiltInSetting):
-            return partial(locating.by_hand, score=score)
-        detector, version = self._loaded("regions.detector", how, Owlv2 if how.backend == "owlv2" else GroundingDino)
-        segmenter, of_segmenter = GrabCut(), list[str]()
-        if isinstance(setting.segmenter, Sam2Setting):
-            segmenter, of_segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter)
-        is_rated = isinstance(setting.clip, ClipSetting)
-        clip, of_clip = self._loaded("regions.clip", setting.clip, ClipTowers) if is_rated else (None, [])
-        rated = {name: value for name, value in vars(aesthetic).items() if name != "device"}
-        code = identity(locating.__name__, type(segmenter).__module__, aesthetics.__name__)
-        parts = [*version, *of_segmenter, *of_clip, how.threshold, how.overlap, how.most, rated, code]
-        return locating.Locator(how, detector, segmenter, clip, score, self.cache, resume.fingerprint(parts)).find
+    def finder(self, setting: RegionsSetting, aesthetic: Aesthetic) -> Seeing:
+        """`locating.told` of rows of the pool."""
+        places = {DETECTOR: setting.detector, SEGMENTER: setting.segmenter, CLIP: setting.clip}
+        wanted = in_folders({AESTHETIC: aesthetic, **places})
+        code = version(wanted) + identity(locating.__name__)
+
+        def name(row: records.Row) -> str:
+            return resume.fingerprint("regions", code, row["path"], row["tags"], bytes(row["image"]))
+
+        return self._seeing(partial(_finding, wanted), wanted, name, "photographs, for regions")
 
     def writer(self, setting: Instructions) -> Writer:
         if isinstance(setting.writer, BuiltInSetting):
             return partial(writers.fill_templates, seed=setting.seed)
         return partial(writers.write, ask=self._ask("instructions.writer", "writer", setting.writer))
-
-    def _loaded(self, where: str, how: Any, kind: type[VisionModel]) -> tuple[Any, list[str]]:
-        """A model on its first device, and what its answers depend on."""
-        folder = folders.find(f"{where}.model", how.model, kind.architecture)
-        device = devices_of(f"{where}.device", how.device)[0]
-        model = kind(f"{where}.model", str(folder), device, how.dtype, how.batch_size)
-        return model, [where, weights_version(folder, how.dtype), identity(kind.__module__)]
 
     def _ask(self, where: str, role: str, setting: InquirySetting | LocalInquirySetting) -> writers.Ask:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
@@ -103,3 +186,12 @@ class PhotoModels(ExitStack):
         """metrics/resume: what this run computed and re-used."""
         asked = {role: account.this_run() for role, account in self.accounts.items()}
         records.write_json(Path(f"metrics/resume/{stage}.json"), {**self.cache.counts(), **asked})
+
+
+def _lost(reason: str) -> records.Row:
+    return {"reason": "not looked at", "detail": reason}
+
+
+def _lasts(meta: records.Row) -> bool:
+    """What is too small depends on a threshold that is in no record's name."""
+    return meta.get("reason") != pool.SMALL

@@ -1,8 +1,9 @@
 """The pool of photographs: those that are large, good to look at and no duplicates, with a caption and their nouns.
 
-Photographs go through a few at a time; scores and replies are kept in work/ by the photograph's bytes."""
+Workers decode and score them a few at a time; scores and replies are kept in work/ by the photograph's bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,33 +13,43 @@ from editjudge.core import images, records
 from editjudge.core.errors import FileError
 from editjudge.core.reading import local
 from editjudge.core.tables import RowError
-from editjudge.engine import resume
-from editjudge.photos.settings import PROBE, PhotoPool, PoolFilters
+from editjudge.photos.settings import PROBE, PhotoPool
 from editjudge.sources.builtin import photos
 from editjudge.sources.duplicates import Seen, perceptual_hash
 from editjudge.sources.photo_records import key_of
 
 POOL, RECORDS = Path("data/photos/pool.parquet"), Path("data/photos/records.jsonl")
-GROUP = 16  # photographs in memory at a time, decoded
 ASKED = 128  # as they are stored, whose captions are asked for together
 ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
 OTHERS = (".avif", ".bmp", ".gif", ".heic", ".heif", ".tif", ".tiff")  # not read, refused by name
 REFUSED = ("photo", "reason", "detail")
+SMALL = "short side"
 BACKGROUND = "background"
-Load: TypeAlias = Callable[[str], bytes]
-"""What reads a photograph by its path. Raises RowError where it cannot be read."""
 Scorer: TypeAlias = Callable[[Sequence[np.ndarray]], list[float]]
 """RGB, uint8, (H, W, 3) images to a score each, higher is better."""
 Captioner: TypeAlias = Callable[[Sequence[records.Row]], list[records.Row | str]]
 """Rows with path and image to {cap, tags}, or to the reason why there are none."""
+Seeing: TypeAlias = Callable[[Iterable[Any]], Iterator[tuple[Any, records.Row]]]
+"""Photographs, by paths or rows, each with what workers say of it, in order; {reason, detail} where that is nothing."""
 
 
-def given(setting: PhotoPool) -> tuple[list[str], Load]:
+def load(photos_at: str, path: str) -> bytes:
+    """A photograph of `PhotoPool.photos`, by the path that `given` tells. Raises RowError where it cannot be read."""
+    if photos_at == PROBE:
+        return _probe(path)
+    return local(path, root if (root := Path(photos_at)).is_dir() else root.parent)
+
+
+@cache
+def _probe(name: str) -> bytes:
+    return images.encode_png(photos.load(name))
+
+
+def given(setting: PhotoPool) -> list[str]:
     """The paths, in order: the probe's photos but the base's, a folder's, or a text file's, relative to its folder."""
     if setting.photos == PROBE:
-        return sorted(photos.TRAIN | photos.BENCHMARK), lambda name: images.encode_png(photos.load(name))
+        return sorted(photos.TRAIN | photos.BENCHMARK)
     root = Path(setting.photos)
-    folder = root if root.is_dir() else root.parent
     if root.is_file():
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()
         paths = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
@@ -49,7 +60,7 @@ def given(setting: PhotoPool) -> tuple[list[str], Load]:
         raise FileError(f"photo_pool.photos: {root} not found: no such file or folder")
     if not paths:
         raise FileError(f"photo_pool.photos: {root} has no photograph")
-    return paths, lambda path: local(path, folder)
+    return paths
 
 
 def is_before_background(region: photos.Region) -> bool:
@@ -68,31 +79,39 @@ def embedded_captions(rows: Sequence[records.Row]) -> list[records.Row | str]:
     return said
 
 
+def examined(setting: PhotoPool, paths: Iterable[str], score: Scorer) -> list[records.Row]:
+    """In a worker: {height, width, hash, aes} of each photograph, or {reason, detail} why it is none for the pool."""
+    found, shown = list[records.Row](), list[np.ndarray]()
+    refused = records.Refusals(found.append)
+    for path in paths:
+        with refused.catching({}):
+            rgb = images.decode(load(setting.photos, path))
+            height, width = rgb.shape[:2]
+            if min(height, width) <= setting.filters.side_above:
+                raise RowError(SMALL, f"{width} x {height} pixels")
+            found.append({"height": height, "width": width, "hash": perceptual_hash(rgb)})
+            shown.append(rgb)
+    for own, aes in zip([each for each in found if "hash" in each], score(shown), strict=True):
+        own["aes"] = aes
+    return found
+
+
 def rows(
-    paths: Iterable[str], load: Load, filters: PoolFilters, score: Scorer, caption: Captioner, refused: records.Refusals
+    paths: Iterable[str], setting: PhotoPool, see: Seeing, caption: Captioner, refused: records.Refusals
 ) -> Iterator[records.Row]:
     """Rows of the contract photo_pool: the photographs that pass, each with its score, caption and nouns, in order."""
 
-    def loaded(path: str) -> tuple[records.Row, np.ndarray] | None:
-        with refused.catching({"photo": path}):
-            data = load(path)
-            rgb = images.decode(data)
-            height, width = rgb.shape[:2]
-            if min(height, width) <= filters.side_above:
-                raise RowError("short side", f"{width} x {height} pixels")
-            return {"key": key_of(path), "path": path, "image": data, "height": height, "width": width}, rgb
-        return None
-
     def filtered() -> Iterator[records.Row]:
-        with Seen(filters.near_bits) as seen:
-            for group in records.in_groups(paths, GROUP):
-                found = [each for path in group if (each := loaded(path)) is not None]
-                for (row, rgb), aes in zip(found, score([rgb for _, rgb in found]), strict=True):
-                    with refused.catching({"photo": row["path"]}):
-                        if aes <= filters.aesthetic_above:
-                            raise RowError("aesthetic score", f"{aes:g}")
-                        once(seen, row["key"], row["image"], rgb)
-                        yield row | {"aes": aes}
+        with Seen(setting.filters.near_bits) as seen:
+            for path, own in see(paths):
+                with refused.catching({"photo": path}):
+                    if "reason" in own:
+                        raise RowError(own["reason"], own["detail"])
+                    if own["aes"] <= setting.filters.aesthetic_above:
+                        raise RowError("aesthetic score", f"{own['aes']:g}")
+                    row = {"key": key_of(path), "path": path, "image": load(setting.photos, path)}
+                    once(seen, row["key"], row["image"], own["hash"])
+                    yield row | {name: own[name] for name in ("height", "width", "aes")}
 
     for group in records.in_groups(filtered(), ASKED):
         for row, said in zip(group, caption(group), strict=True):
@@ -102,18 +121,9 @@ def rows(
                 yield row | said
 
 
-def once(seen: Seen, key: str, data: bytes, rgb: np.ndarray) -> None:
+def once(seen: Seen, key: str, data: bytes, hashed: int) -> None:
     """Keep a photograph in mind. Raises RowError for one that stands already, nearly too."""
     try:
-        seen.add(key, "", data, perceptual_hash(rgb))
+        seen.add(key, "", data, hashed)
     except RowError as error:
         raise RowError("duplicate", str(error)) from error
-
-
-def remembered(cache: resume.RecordCache, names: Sequence[str], compute: Callable[[list[int]], list[Any]]) -> list[Any]:
-    """A value a name: from the cache, or computed, all that are missing at once, and kept."""
-    known = {n: found["value"] for n, name in enumerate(names) if (found := cache.meta(name)) is not None}
-    if missing := [n for n in range(len(names)) if n not in known]:
-        for n, value in zip(missing, compute(missing), strict=True):
-            known[n] = cache.keep(names[n], {"value": value})["value"]
-    return [known[n] for n in range(len(names))]

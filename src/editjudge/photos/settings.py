@@ -19,6 +19,7 @@ PROBE = "probe"
 DRAWN = "drawn"  # by hand, in the probe's photos
 Batch = Annotated[Positive, Field(le=4096)]
 BACKEND = Field(discriminator="backend")
+BuiltIn = chat.BuiltInSetting  # such as colour_sharpness, a score of 0 to 10, and grabcut: masks of boxes by GrabCut
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -43,13 +44,6 @@ class PhotoModelSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ColourSharpnessSetting(chat.BuiltInSetting):
-    """How good a photograph looks, by its colourfulness and sharpness: 0 to 10."""
-
-    backend: Literal["colour_sharpness"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class LaionSetting(PhotoModelSetting):
     """LAION's aesthetic predictor. model: a CLIP; head: a safetensors file with its layers."""
 
@@ -58,7 +52,7 @@ class LaionSetting(PhotoModelSetting):
     batch_size: Batch = 16
 
 
-Aesthetic: TypeAlias = Annotated[ColourSharpnessSetting | LaionSetting, BACKEND]
+Aesthetic: TypeAlias = Annotated[BuiltIn[Literal["colour_sharpness"]] | LaionSetting, BACKEND]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -74,13 +68,6 @@ class PhotoPool:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class DrawnSetting(chat.BuiltInSetting):
-    """The regions drawn by hand in the probe's photos."""
-
-    backend: Literal["drawn"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class BoxesSetting(PhotoModelSetting):
     """A detector. threshold: of scores; overlap: of boxes that overlap more one stands; most: boxes of a photograph."""
 
@@ -92,24 +79,10 @@ class BoxesSetting(PhotoModelSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class OutlineSetting(chat.BuiltInSetting):
-    """The masks drawn by hand, or the mask of each box by GrabCut."""
-
-    backend: Literal["drawn", "grabcut"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class Sam2Setting(PhotoModelSetting):
     """SAM 2.1: the mask of each box."""
 
     backend: Literal["sam2"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class NoClipSetting(chat.BuiltInSetting):
-    """Objects are not scored by their class."""
-
-    backend: Literal["none"]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -123,9 +96,9 @@ class ClipSetting(PhotoModelSetting):
 class RegionsSetting:
     """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP."""
 
-    detector: Annotated[DrawnSetting | BoxesSetting, BACKEND]
-    segmenter: Annotated[OutlineSetting | Sam2Setting, BACKEND]
-    clip: Annotated[NoClipSetting | ClipSetting, BACKEND]
+    detector: Annotated[BuiltIn[Literal["drawn"]] | BoxesSetting, BACKEND]
+    segmenter: Annotated[BuiltIn[Literal["drawn", "grabcut"]] | Sam2Setting, BACKEND]
+    clip: Annotated[BuiltIn[Literal["none"]] | ClipSetting, BACKEND]
 
     def __post_init__(self) -> None:
         detector, segmenter, clip = (each.backend for each in (self.detector, self.segmenter, self.clip))
@@ -153,13 +126,6 @@ class ObjectThresholds(RegionThresholds):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class TemplatesSetting(chat.BuiltInSetting):
-    """Instructions from templates."""
-
-    backend: Literal["templates"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class Instructions:
     """Section `instructions`.
 
@@ -179,10 +145,10 @@ class Instructions:
     test_share: Share
     objects: ObjectThresholds
     background: RegionThresholds
-    writer: Annotated[TemplatesSetting | chat.InquirySetting | chat.LocalInquirySetting, BACKEND]
+    writer: Annotated[BuiltIn[Literal["templates"]] | chat.InquirySetting | chat.LocalInquirySetting, BACKEND]
 
     def __post_init__(self) -> None:
-        if isinstance(self.writer, TemplatesSetting) and (more := [t for t in self.types if t not in TEMPLATES]):
+        if isinstance(self.writer, BuiltIn) and (more := [t for t in self.types if t not in TEMPLATES]):
             raise Wrong("types", f"{more[0]} needs a writer: templates have {', '.join(TEMPLATES)}")
         if self.records != GRAPH and self.images == "none":
             raise Wrong("images", "the folder of the records' photographs is missing")

@@ -7,7 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ import pyarrow.parquet as pq
 
 from editjudge.core import images, records
 from editjudge.core.files import replacing
-from editjudge.core.records import Row
+from editjudge.core.records import Image, Row
 from editjudge.core.tables import RowError
+from editjudge.engine.workers import on_cores
 from editjudge.judges.protocol import Edit, Score, Scorer
 from editjudge.sources.duplicates import Seen, perceptual_hash
 
-AT_ONCE = 64  # edits in memory
+AT_ONCE, GROUP = 512, 16  # edits that are scored, and hashed, together
 DETAIL = re.compile(r": ['\"]| of ")  # what stands behind it in a reason is of one edit: a reply, a name
 PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FORM = pa.schema(
@@ -33,7 +35,7 @@ FORM = pa.schema(
         ("scores", pa.list_(pa.struct([("dimension", pa.string()), ("score", pa.float64())]))),
     ]
 )
-Picture = Callable[[], bytes | str]
+Picture = Callable[[], Image | str]
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,7 @@ class Quotas:
 
 def scored(candidates: Iterable[CandidateEdit], scorer: Scorer, by: str | None = None) -> Iterator[CandidateEdit]:
     """The candidates with their scores, or with the reason why there is none. by: the dimension that counts."""
-    rest = iter(candidates)
-    while group := list(islice(rest, AT_ONCE)):
+    for group in records.in_groups(candidates, AT_ONCE):
         found = [_edit(candidate) for candidate in group]
         answers = iter(scorer.score([edit for edit in found if isinstance(edit, Edit)]))
         for candidate, edit in zip(group, found, strict=True):
@@ -131,16 +132,21 @@ def select(candidates: Sequence[CandidateEdit], limits: Quotas) -> tuple[list[Ca
     return kept, dropped
 
 
-def apart(candidates: Iterable[CandidateEdit], near_bits: int) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
+def hashes(shown: Sequence[Any]) -> list[tuple[bytes, int]]:
+    """In a worker: what tells each edited image from others: the hash of its file, and its `perceptual_hash`."""
+    return [(sha256(data := bytes(image)).digest(), perceptual_hash(images.decode(data))) for image in shown]
+
+
+def apart(candidates: Sequence[CandidateEdit], near_bits: int) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
     """The candidates without those that are the same as an earlier one with the same instruction, or nearly, and these
     with their reason."""
     distinct, again = list[CandidateEdit](), list[CandidateEdit]()
+    shown = ([each.edited() for each in group] for group in records.in_groups(candidates, GROUP))
+    found = chain.from_iterable(on_cores(hashes, shown, len(candidates) // GROUP))
     with Seen(near_bits) as seen:
         for candidate in candidates:
-            data = candidate.edited()
-            assert isinstance(data, bytes)
             try:
-                seen.add(candidate.name, candidate.instruction, data, perceptual_hash(images.decode(data)))
+                seen.add(candidate.name, candidate.instruction, *next(found))
                 distinct.append(candidate)
             except RowError as error:
                 number = int(error.detail.split()[-1])
@@ -189,5 +195,5 @@ def _row(candidate: CandidateEdit) -> Row:
     row: Row = {name: getattr(candidate, name) for name in ("key", "model", "task", "instruction", "damage")}
     row |= {"score": score.overall, "std": score.overall_std, "calibrated": score.calibrated}
     row["scores"] = [{"dimension": name, "score": value} for name, value in score.dimensions.items()]
-    shown = {"source_image": candidate.source(), "edited_image": candidate.edited()}
-    return row | {name: {"bytes": image, "path": None} for name, image in shown.items()}
+    shown: dict[str, Any] = {"source_image": candidate.source(), "edited_image": candidate.edited()}
+    return row | {name: {"bytes": bytes(image), "path": None} for name, image in shown.items()}

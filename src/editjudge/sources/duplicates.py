@@ -36,7 +36,8 @@ class Seen(AbstractContextManager["Seen"]):
         self._db.close()
 
     def add(self, key: str, instruction: str, image: bytes, hashed: int) -> None:
-        """Keep a pair; `hashed` is its image's `perceptual_hash`. Raises RowError where it stands already."""
+        """Keep a pair. image: its bytes or, in all pairs, their hash; hashed: its `perceptual_hash`. Raises RowError
+        where it stands already."""
         told, own = " ".join(instruction.split()).casefold().encode(), hashed.to_bytes(8, "big")
         exact = {_digest(b"key", key.encode()): "duplicate key", _digest(b"pair", told, image): "duplicate pair"}
         names, number = list(exact), self.near_bits + 1

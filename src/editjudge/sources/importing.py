@@ -1,16 +1,19 @@
 """Turns the published rows of a task's sources into raw pairs; every row is kept, refused with a reason, or counted.
 
-Threads read rows and fetch and check their images a little ahead. Rows are kept or refused in the order of the source,
-so that the same files give the same pairs."""
+This process reads the rows, and has images fetched a little ahead: that is waiting for the network. Workers decode,
+check and hash them, which takes nearly all of the time. Rows are kept or refused here, in the order of the source, so
+that the same files give the same pairs: whether one is a duplicate depends on all those before it."""
 
-import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from editjudge.core import images, masks, regions
+from editjudge.core import images, masks, records, regions
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
 from editjudge.core.params import ParamsError
@@ -20,7 +23,7 @@ from editjudge.core.settings import known, section
 from editjudge.core.tables import RowError
 from editjudge.engine import progress
 from editjudge.engine.unfinished import Gap
-from editjudge.engine.workers import cores
+from editjudge.engine.workers import WORTH, on_cores
 from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen, perceptual_hash
 from editjudge.sources.formats import NAMES, Draft, plain_name, task_of
@@ -30,8 +33,10 @@ REFUSED = ("source", "file", "row", "reason", "detail")
 LONGEST_KEY = 120  # later stages append the names of two models
 SHOWN = 80  # characters of an upstream name
 MOST_NAMES = 1_000  # different upstream names that are told apart: one that holds free text has no end of them
-AHEAD = 4  # rows in flight a thread
-DECODING = threading.Semaphore(cores())  # a decoded image takes up to 200 MB
+AHEAD = 4  # rows in flight for each image that may be fetched at a time
+GROUP = 16  # rows whose images a worker is given
+BROKEN = "broken image"
+T = TypeVar("T")
 
 
 class Plan(NamedTuple):
@@ -58,9 +63,9 @@ def plan(values: dict[str, Any], task: str) -> Plan:
 
 
 class CheckedImage(NamedTuple):
-    """An image as it came, its `perceptual_hash`, and the regions in its pixels."""
+    """An image as it came, None where that was given, its `perceptual_hash`, and the regions in its pixels."""
 
-    data: bytes
+    data: bytes | None
     hashed: int
     regions: list[Row]
 
@@ -71,7 +76,8 @@ class OtherTask(NamedTuple):
     name: str | None
 
 
-Found: TypeAlias = Future[tuple[Draft, CheckedImage]] | OtherTask  # of a row; the future may raise RowError
+Drafted: TypeAlias = tuple[Record, Draft | OtherTask | RowError]
+Checked: TypeAlias = tuple[Record, tuple[Draft, CheckedImage] | OtherTask | RowError]
 
 
 def collect(
@@ -100,7 +106,9 @@ def collect(
                     unmapped[found.name[:SHOWN] if is_known else "(other names)"] += 1
                     continue
                 try:
-                    draft, picture = found.result()
+                    if isinstance(found, RowError):
+                        raise found
+                    draft, picture = found
                     row = _row(plan.task, name, record, draft, picture, seen)
                 except RowError as error:
                     refused.add(error, {"source": name, "file": str(record.file), "row": record.number})
@@ -123,10 +131,11 @@ def collect(
 def _row(task: str, source: str, record: Record, draft: Draft, picture: CheckedImage, seen: Seen) -> Row:
     """A pair that is kept. Raises RowError where it stands already."""
     key = plain(f"{task}.{source}.{draft.key}", LONGEST_KEY)
-    seen.add(key, draft.instruction, picture.data, picture.hashed)
-    origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
-    row: Row = {"key": key, "task": task, "instruction": draft.instruction, "image": picture.data}
-    return row | {"edit": draft.edit, "origin": draft.origin or origin, "regions": picture.regions, "source": source}
+    data = draft.image if isinstance(draft.image, bytes) else picture.data
+    assert data is not None
+    seen.add(key, draft.instruction, data, picture.hashed)
+    row: Row = {"key": key, "task": task, "instruction": draft.instruction, "image": data, "source": source}
+    return row | {"edit": draft.edit, "origin": draft.origin, "regions": picture.regions}
 
 
 def gaps(report: Mapping[str, Any]) -> list[Gap]:
@@ -152,60 +161,96 @@ def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask |
     return None if own and own in map(plain_name, source.names) else OtherTask(name)
 
 
-def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[tuple[Record, Found]]:
-    """The rows of a published source with their images, in order; no more than AHEAD a thread are in memory."""
+def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[Checked]:
+    """The rows of a published source with their images, in order; a few groups of them are in memory."""
     if source.format == PROBE:
         return
-    at_once, folder = plan.setting.downloads.at_once, source.folder()
-    pool, waiting = ThreadPoolExecutor(at_once), deque[tuple[Record, Found]]()
+    groups, sent = records.in_groups(_drafted(source, plan, downloads), GROUP), deque[list[Drafted]]()
+    first = list(islice(groups, WORTH))
 
-    def taken(record: Record) -> tuple[Draft, CheckedImage]:
-        form, filters = formats.FORMATS[source.format], plan.setting.filters
-        form.name(record)
-        draft = form.build(record, source, plan.task)
-        length = len(draft.instruction)
-        if not filters.instruction_least <= length <= filters.instruction_most:
-            word = "short" if length < filters.instruction_least else "long"
-            raise RowError(f"instruction too {word}", f"{length} characters")
-        return draft, checked_image(draft, folder, downloads, filters)
+    def images_of() -> Iterator[list[Draft]]:
+        for group in chain(first, groups):
+            sent.append(group)
+            yield [found for _, found in group if isinstance(found, Draft)]
 
+    check = partial(_checked, source.folder(), downloads.most, plan.setting.filters)
+    for checked in map(iter, on_cores(check, images_of(), len(first))):
+        for record, found in sent.popleft():
+            if not isinstance(found, Draft):
+                yield record, found
+                continue
+            picture = next(checked)
+            if isinstance(picture, RowError) and picture.reason == BROKEN and "://" in str(found.origin):
+                downloads.forget(str(found.origin))
+            yield record, picture if isinstance(picture, RowError) else (found, picture)
+
+
+def _drafted(source: SourceSetting, plan: Plan, downloads: Downloads) -> Iterator[Drafted]:
+    """The rows of a source; images of the task's rows that lie behind an address are here."""
+    most, waiting = AHEAD * plan.setting.downloads.at_once, deque[tuple[Drafted, Future[bytes] | None]]()
+
+    def fetched() -> Drafted:
+        (record, found), data = waiting.popleft()
+        if data and isinstance(found, Draft):
+            had = _tried(data.result)
+            return record, had if isinstance(had, RowError) else replace(found, image=had)
+        return record, found
+
+    for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
+        other, data = _other_task(record, source, plan.task), None
+        own: Draft | OtherTask | RowError = other if other else _tried(_draft, record, source, plan)
+        if isinstance(own, Draft) and isinstance(own.image, str) and "://" in own.image:
+            data = downloads.start(own.image)
+        waiting.append(((record, own), data))
+        if len(waiting) >= most:
+            yield fetched()
+    while waiting:
+        yield fetched()
+
+
+def _draft(record: Record, source: SourceSetting, plan: Plan) -> Draft:
+    """The pair of a row, with its origin. Raises RowError where there is none."""
+    form, filters = formats.FORMATS[source.format], plan.setting.filters
+    form.name(record)
+    draft = form.build(record, source, plan.task)
+    length = len(draft.instruction)
+    if not filters.instruction_least <= length <= filters.instruction_most:
+        word = "short" if length < filters.instruction_least else "long"
+        raise RowError(f"instruction too {word}", f"{length} characters")
+    place = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
+    return replace(draft, origin=draft.origin or place)
+
+
+def _tried(make: Callable[..., T], *given: Any) -> T | RowError:
     try:
-        for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
-            waiting.append((record, _other_task(record, source, plan.task) or pool.submit(taken, record)))
-            if len(waiting) >= AHEAD * at_once:
-                yield waiting.popleft()
-        yield from waiting
-    finally:
-        pool.shutdown(cancel_futures=True)
+        return make(*given)
+    except RowError as error:
+        return error
 
 
-def checked_image(draft: Draft, folder: Path, downloads: Downloads, filters: Filters) -> CheckedImage:
-    """The image of a pair, its paths being in `folder`. Raises RowError where it cannot serve.
+def _checked(folder: Path, most: int, filters: Filters, drafts: list[Draft]) -> list[CheckedImage | RowError]:
+    """In a worker: what becomes of the images."""
+    return [_tried(checked_image, draft, folder, most, filters) for draft in drafts]
 
-    Many threads may call it; as many decode as there are cores."""
-    address = draft.image if isinstance(draft.image, str) and "://" in draft.image else None
-    if address:
-        data = downloads.fetch(address)
-    else:
-        data = draft.image if isinstance(draft.image, bytes) else local(draft.image, folder, downloads.most)
-        if len(data) > downloads.most:
-            raise RowError("image too large", f"{len(data)} bytes")
-    with DECODING:
-        try:
-            rgb = images.decode(data, min(images.MAX_PIXELS, filters.side_most**2))
-        except images.ImageError as error:
-            if address:
-                downloads.forget(address)
-            raise RowError("broken image", str(error)) from error
-        height, width = rgb.shape[:2]
-        short, long = sorted((height, width))
-        if short < filters.side_least or long > filters.side_most:
-            raise RowError("image side", f"{width} x {height} pixels")
-        if long > filters.aspect_most * short:
-            raise RowError("aspect", f"{width} x {height} pixels")
-        hashed = perceptual_hash(rgb)
-    own = masks.read_own(draft.own, lambda path: local(path, folder, downloads.most), height, width)
-    return CheckedImage(data, hashed, [*(_in_pixels(region, height, width) for region in draft.regions), *own])
+
+def checked_image(draft: Draft, folder: Path, most: int, filters: Filters) -> CheckedImage:
+    """The image of a pair, bytes or a path in `folder`, of at most `most` bytes. RowError: it cannot serve."""
+    data = draft.image if isinstance(draft.image, bytes) else local(draft.image, folder, most)
+    if len(data) > most:
+        raise RowError("image too large", f"{len(data)} bytes")
+    try:
+        rgb = images.decode(data, min(images.MAX_PIXELS, filters.side_most**2))
+    except images.ImageError as error:
+        raise RowError(BROKEN, str(error)) from error
+    height, width = rgb.shape[:2]
+    short, long = sorted((height, width))
+    if short < filters.side_least or long > filters.side_most:
+        raise RowError("image side", f"{width} x {height} pixels")
+    if long > filters.aspect_most * short:
+        raise RowError("aspect", f"{width} x {height} pixels")
+    own = masks.read_own(draft.own, lambda path: local(path, folder, most), height, width)
+    found = [*(_in_pixels(region, height, width) for region in draft.regions), *own]
+    return CheckedImage(None if data is draft.image else data, perceptual_hash(rgb), found)
 
 
 def _in_pixels(region: Row, height: int, width: int) -> Row:

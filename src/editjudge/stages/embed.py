@@ -1,13 +1,13 @@
 """Stage embed: one vector for each raw pair of every task, in the pool's order, a .npy file a task to be memory-mapped.
 
-A pool is read and embedded a shard of `embed.shard` rows at a time. A finished shard is kept in work/, found by the
-fingerprint of its rows, the settings and the code, so that a killed stage loses one shard at most, and a task whose
-pairs are as before is not embedded again. The embedder is loaded once, and only where a shard is missing."""
+Workers read and embed a pool by shards of `embed.shard` rows. A finished shard is kept in work/, found by the
+fingerprint of its rows, the settings and the code, so that a killed stage loses what its workers have at the time, and
+a task whose pairs are as before is not embedded again. A worker loads the embedder for its first missing shard."""
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
+from editjudge.engine.workers import workers_for
 from editjudge.sources.selection import embedders
 from editjudge.sources.settings import EmbedSetting
 
@@ -52,50 +53,64 @@ def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndar
     return stored
 
 
-Load = Callable[[], embedders.Embed]
+Shard = tuple[str, int]  # a task, and the number of the first row
 
 
-def shard(
-    rows: list[records.Row], setting: dict[str, Any], load: Load, folder: Path | None, counts: Counter[str]
-) -> np.ndarray:
-    """The rows' vectors (n, d), counted in `counts`, from the folder or by `load()`, which gives the embedder."""
-    inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])] if folder else []
+def pairs(task: str) -> Path:
+    return Path(f"data/raw_pairs/{task}.parquet")
+
+
+def embedding(setting: dict[str, Any], device: str) -> Callable[[Shard], tuple[Path, int, bool]]:
+    """In a worker: where a shard's vectors (n, d) are, how many rows it has, and whether they were computed now."""
     version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
-    file = folder / f"{resume.fingerprint(*version, *inputs)}.npy" if folder else None
-    if file and file.is_file():
-        counts["reused"] += len(rows)
-        return np.load(file)
-    counts["computed"] += len(rows)
-    found = checked(load()(rows), rows, setting["dtype"])
-    if file:
-        check_unchanged()
-        write_vectors(file, len(found), iter([found]))
-    return found
+    model = functools.cache(lambda: embedders.MODELS[setting["backend"]](setting, device))
+
+    def kept(shard: Shard) -> tuple[Path, int, bool]:
+        task, first = shard
+        rows = list(islice(records.iterate(pairs(task), "raw_pairs", first=first), setting["shard"]))
+        inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
+        file = work("embed", task, f"{resume.fingerprint(*version, *inputs)}.npy")
+        if missing := not file.is_file():
+            found = checked(model()(rows), rows, setting["dtype"])
+            check_unchanged()
+            write_vectors(file, len(found), iter([found]))
+        return file, len(rows), missing
+
+    return kept
 
 
-def embed(task: str, setting: dict[str, Any], model: Load, counts: Counter[str]) -> None:
-    """One task's vectors. model: gives the embedder of a backend that has one."""
-    pairs = Path(f"data/raw_pairs/{task}.parquet")
-    next(records.iterate(pairs, "raw_pairs"), None)  # ContractError for a file that is missing or another
-    rows, count = records.iterate(pairs, "raw_pairs"), pq.ParquetFile(pairs).metadata.num_rows
-    folder: Path | None = work("embed", task)
-    if setting["backend"] == "precomputed":
-        # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
+def embed(setting: dict[str, Any], sizes: Mapping[str, int], counts: Counter[str]) -> None:
+    """The vectors of each task, of so many rows, by workers that read and keep them; `counts` counts rows."""
+    size = setting["shard"]
+    shards = [(task, first) for task, rows in sizes.items() for first in range(0, rows, size)]
+    where = embedders.places(setting["backend"])
+    with workers_for(functools.partial(embedding, setting), where, sum(sizes.values()) // size) as workers:
+        found = iter(progress(workers.answers(shards), len(shards), "embedding, shards"))
+        for task, rows in sizes.items():
+            files = []
+            for file, number, is_new in islice(found, -(-rows // size)):
+                files.append(file)
+                counts["computed" if is_new else "reused"] += number
+            write_vectors(Path(f"data/embeddings/{task}.npy"), rows, map(np.load, files))
+
+
+def take(setting: dict[str, Any], sizes: Mapping[str, int], counts: Counter[str]) -> None:
+    """Vectors that come as a file of each task, checked. They are not kept a second time."""
+    for task, count in sizes.items():
         given = embedders.precomputed(Path(setting["vectors"].replace("{task}", task)), count)
-        model, folder = lambda: given, None
-    groups, total = records.in_groups(rows, setting["shard"]), -(-count // setting["shard"])
-    parts = progress(groups, total, f"embedding of {task}, shards")
-    vectors = (shard(part, setting, model, folder, counts) for part in parts)
-    write_vectors(Path(f"data/embeddings/{task}.npy"), count, vectors)
+        parts = records.in_groups(records.iterate(pairs(task), "raw_pairs"), setting["shard"])
+        vectors = (checked(given(rows), rows, setting["dtype"]) for rows in parts)
+        write_vectors(Path(f"data/embeddings/{task}.npy"), count, vectors)
+        counts["computed"] += count
 
 
 def run() -> None:
     values = params.load()
-    setting = vars(section(values, "embed", EmbedSetting))
-    counts = Counter(computed=0, reused=0)
-    model = functools.cache(lambda: embedders.MODELS[setting["backend"]](setting))
-    for task in params.leaf(values, "tasks"):
-        embed(task, setting, model, counts)
+    setting, counts = vars(section(values, "embed", EmbedSetting)), Counter(computed=0, reused=0)
+    for task in (tasks := params.leaf(values, "tasks")):
+        next(records.iterate(pairs(task), "raw_pairs"), None)  # ContractError for a file that is missing or another
+    sizes = {task: pq.ParquetFile(pairs(task)).metadata.num_rows for task in tasks}
+    (take if setting["backend"] == "precomputed" else embed)(setting, sizes, counts)
     records.write_json(Path("metrics/resume/embed.json"), counts)
 
 

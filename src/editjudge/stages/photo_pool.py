@@ -8,23 +8,21 @@ from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.engine import progress
 from editjudge.photos import models, pool
 from editjudge.photos.settings import PhotoPool
 
 
 def run() -> None:
     setting = section(params.load(), "photo_pool", PhotoPool)
-    paths, load = pool.given(setting)
+    paths = pool.given(setting)
     out, bad_rows = Path("data/photos/pool.parquet"), Path("data/refused/photo_pool.csv")
     with (
         records.sifted(out, "photo_pool", bad_rows, pool.REFUSED, "no photograph was kept") as (kept, refuse),
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
         refused = records.Refusals(refuse)
-        score, caption = asked.aesthetic(setting.aesthetic), asked.captioner(setting.captioner)
-        shown = progress.bar(len(paths), "photographs", "photo", paths)
-        for row in pool.rows(shown, load, setting.filters, score, caption, refused):
+        see, caption = asked.examiner(setting), asked.captioner(setting.captioner)
+        for row in pool.rows(paths, setting, see, caption, refused):
             kept.add(row)
         counts = {"photos": len(paths), "records": kept.count, **refused.report("photos")}
         records.write_details(Path("metrics/photo_pool.json"), counts | asked.report())

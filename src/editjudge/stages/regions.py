@@ -11,7 +11,6 @@ from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.tables import TableError
-from editjudge.engine import progress
 from editjudge.photos import locating, models
 from editjudge.photos.pool import POOL, RECORDS
 from editjudge.photos.settings import Aesthetic, RegionsSetting
@@ -27,9 +26,8 @@ def run() -> None:
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
         refused, counts = records.Refusals(refuse), Counter[str]()
-        rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
-        find = asked.finder(setting, asked.aesthetic(aesthetic), aesthetic)
-        kept = photo_records.write(RECORDS, locating.found(rows, find, refused, counts))
+        seen = asked.finder(setting, aesthetic)(records.iterate(POOL, "photo_pool", "image"))
+        kept = photo_records.write(RECORDS, locating.found(seen, refused, counts))
         found = {"records": kept, "regions": {role: counts[role] for role in photo_records.ROLES}}
         records.write_details(Path("metrics/regions.json"), found | refused.report("photos"))
         if not kept:

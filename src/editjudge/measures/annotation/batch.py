@@ -21,7 +21,7 @@ from editjudge.core.masks import mask_png, png_mask
 from editjudge.core.params import ParamsError
 from editjudge.core.regions import mask_box
 from editjudge.engine import resume
-from editjudge.engine.workers import Workers, engine
+from editjudge.engine.workers import Workers, devices_of, engine
 from editjudge.measures import pixel
 from editjudge.measures.annotation import slot_settings, slots
 from editjudge.measures.annotation.picture import Areas, SeenImage, SeenPair, fitted, shrunk
@@ -109,7 +109,7 @@ def _start(used: Collection[Slot], setting: SlotSetting, versions: dict[str, str
     """Workers for at most `most` jobs, each with its share of the feature store's room, and a process for each GPU."""
     heavy = slot_settings.torch_slots(used, setting)
     room = slots.trim(work("features"), setting.features_gigabytes * slots.GIGABYTE) if heavy else 0.0
-    homes = slots.devices_of("measures.device", setting.device) if heavy else ["cpu"]
+    homes = devices_of("measures.device", setting.device) if heavy else ["cpu"]
     workers = min(setting.workers or engine().cpus(), most)
     owned = [setting.own_device(slot) for slot in heavy]
     apart = {each for own in owned for each in ([own] if own else homes)}

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from editjudge.core.files import replacing
-from editjudge.core.params import ParamsError
 from editjudge.engine.resume import file_hash
 from editjudge.engine.unfinished import Unfinished
-from editjudge.engine.workers import engine
+from editjudge.engine.workers import devices_of, engine
 from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.measures.names import Slot
 from editjudge.vision import faces, folders, lpips
@@ -94,24 +93,6 @@ def _weights(slot: Slot, setting: SlotSetting) -> Path:
     if slot == "faces":
         return Path(setting.insightface.folder)
     return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, CLASSES[slot].architecture)
-
-
-def devices_of(where: str, name: str) -> list[str]:
-    """The devices of a params field: of auto every GPU, or the CPU. ParamsError for one that torch has not here."""
-    if name == "cpu":
-        return [name]
-    import torch
-
-    count = engine().gpus()
-    if name == "auto":
-        return [f"cuda:{n}" for n in range(count)] or ["cpu"]
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ParamsError(f"{where}: torch knows no device {name!r}") from None
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ParamsError(f"{where} is {name}, and torch sees {count} GPUs")
-    return [name]
 
 
 @dataclass

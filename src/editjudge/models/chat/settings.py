@@ -4,7 +4,7 @@ Judges, raters, parsers, grounders and captioners have a model. docs/judges.md h
 
 import os
 from dataclasses import field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -15,6 +15,7 @@ from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive
 from editjudge.models.endpoint.spending import Budget, Price
 
 NONE = "none"  # no adapter
+Named = TypeVar("Named", bound=str)
 NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
 
 
@@ -155,12 +156,14 @@ class ServedSetting(LocalSetting, HttpSetting):
 
 
 @dataclass(frozen=True, config=FORBID)
-class BuiltInSetting:
+class BuiltInSetting(Generic[Named]):
     """A backend that needs no model: nothing to be set."""
+
+    backend: Named
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class EmbeddedSetting(BuiltInSetting):
+class EmbeddedSetting(BuiltInSetting[Literal["embedded"]]):
     """The record's own labels and boxes."""
 
     backend: Literal["embedded"] = "embedded"

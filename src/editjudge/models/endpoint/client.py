@@ -7,13 +7,11 @@ an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a
 
 import asyncio
 import base64
-import email.utils
 import random
 import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Self, TypeAlias, TypeVar
@@ -24,6 +22,7 @@ import aiohttp
 import orjson
 from aiolimiter import AsyncLimiter
 
+from editjudge.core.downloads import retry_after
 from editjudge.core.errors import UserError
 from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 
@@ -197,7 +196,7 @@ class Endpoint:
             raise EndpointError(f"{url} answers {status}, {why}: {text[:QUOTED]}")
         if status not in AGAIN and status < 500:
             raise Refused(status, text)
-        seconds = retry_after(response.headers.get("Retry-After"))
+        seconds = retry_after(response.headers.get("Retry-After")) or 0.0
         if seconds > LONGEST_WAIT:
             raise CallFailed(str(status), f"the endpoint asks to wait {seconds:.0f} s ({status}): {text[:QUOTED]}")
         raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
@@ -231,16 +230,6 @@ def _forms(key: str) -> tuple[re.Pattern[bytes], list[bytes], re.Pattern[bytes]]
         encoded |= {text, text.replace(b"/", rb"\/"), text.replace(b"+", b"-").replace(b"/", b"_")}
     spelled = (rf"(?:\\{{0,8}}{re.escape(each)}|\\{{1,8}}u00(?i:{ord(each):02x}))" for each in key)
     return codes, sorted(encoded), re.compile("".join(spelled).encode())
-
-
-def retry_after(header: str | None) -> float:
-    """The seconds that a Retry-After header asks for, as seconds or as a date; 0 without a header of this form."""
-    if header is None:
-        return 0.0
-    with suppress(ValueError):
-        return max(0.0, float(header))
-    date = email.utils.parsedate_tz(header)
-    return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
 
 
 def read_completion(raw: bytes) -> Completion:

@@ -1,7 +1,7 @@
 """Embedders of (image, instruction) pairs: rows of raw_pairs to one vector each.
 
 The embedded one needs no download: MiniLM for the text, colours and gradients for the image. Each of MODELS takes the
-settings, loads its model and returns the function of the rows: a missing model is an error before any work."""
+settings and a torch device, loads its model and returns the function of the rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow as pa
 from editjudge.core import images, tables
 from editjudge.core.errors import FileError
 from editjudge.core.records import Row
+from editjudge.engine.workers import devices_of, engine
 from editjudge.vision.encoders import HogEncoder
 
 COLOUR_BINS = (4, 6, 6)  # of L, a, b
@@ -21,7 +22,7 @@ COLOUR_BINS = (4, 6, 6)  # of L, a, b
 Embed = Callable[[list[Row]], np.ndarray]
 
 
-def embedded(setting: dict[str, Any]) -> Embed:
+def embedded(setting: dict[str, Any], device: str = "cpu") -> Embed:
     """Unit-norm rows, float32, (n, d): the text's and the image's embedding, each unit-norm and of equal weight."""
     from editjudge.vision.minilm import MiniLM
 
@@ -44,11 +45,11 @@ def image_descriptor(rgb: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-def qwen3_vl(setting: dict[str, Any]) -> Embed:
-    """Qwen3-VL-Embedding on every GPU there is: unit-norm rows, float32, (n, d). See `embedders_qwen`."""
+def qwen3_vl(setting: dict[str, Any], device: str) -> Embed:
+    """Qwen3-VL-Embedding: unit-norm rows, float32, (n, d). See `embedders_qwen`."""
     from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 
-    model = Qwen3VLEmbedder(setting["model"], setting["model_dtype"], setting["batch_size"])
+    model = Qwen3VLEmbedder(setting["model"], setting["model_dtype"], setting["batch_size"], device)
     return lambda rows: model.embed([decoded(row) for row in rows], [row["instruction"] for row in rows])
 
 
@@ -113,4 +114,9 @@ def decoded(row: Row) -> np.ndarray:
         raise images.ImageError(f"raw pair {row['key']!r}: {error}") from error
 
 
-MODELS: dict[str, Callable[[dict[str, Any]], Embed]] = {"embedded": embedded, "qwen3_vl": qwen3_vl}
+def places(backend: str) -> list[str]:
+    """Where workers with a backend's model run: on each GPU, or once on the CPU; on each core if it is embedded."""
+    return ["cpu"] * engine().cpus() if backend == "embedded" else devices_of("embed.model", "auto")
+
+
+MODELS: dict[str, Callable[[dict[str, Any], str], Embed]] = {"embedded": embedded, "qwen3_vl": qwen3_vl}

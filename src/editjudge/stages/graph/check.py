@@ -33,7 +33,7 @@ from editjudge.labels import tiers
 from editjudge.labels.rows import LabelSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
-from editjudge.models.chat.settings import EmbeddedSetting
+from editjudge.models.chat.settings import BuiltInSetting
 from editjudge.models.serve.launch import Serving
 from editjudge.photos import settings as photos
 from editjudge.report.figures import ReportSetting
@@ -195,7 +195,7 @@ class Check:
         pool, regions, asked = self.tree.get("photo_pool"), self.tree.get("regions"), self.tree.get("instructions")
         if pool and regions and asked and pool.photos != photos.PROBE and asked.records == photos.GRAPH:
             for where, each in (("photo_pool.captioner", pool.captioner), ("regions.detector", regions.detector)):
-                if isinstance(each, EmbeddedSetting | photos.DrawnSetting):
+                if isinstance(each, BuiltInSetting):
                     lines.append(f"{where} knows the probe's photos alone: {pool.photos} needs a model")
         for name, editor in self.tree.get("editors", {}).items():
             try:
