@@ -20,7 +20,6 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionPatchEmb
 
 from editjudge.core import images
 from editjudge.editors import procedural
-from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import by_products
@@ -77,7 +76,7 @@ def plain(judge: ChatModel, questions: Sequence[Question]) -> list[str]:
         decoded = {data: images.decode(data) for q in batch for data in (q.source, q.a, q.b)}
         inputs = processor(
             images=[[decoded[data] for data in (q.source, q.a, q.b)] for q in batch],
-            text=[judge.render(messages(q.instruction)) for q in batch],
+            text=[judge.render(style("pvc").messages(q.instruction)) for q in batch],
             padding=True,
             padding_side="left",
             return_tensors="pt",

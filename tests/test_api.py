@@ -12,6 +12,7 @@ import tiny_families
 from peft import LoraConfig, get_peft_model
 
 import editjudge
+from editjudge.core import hub
 from editjudge.models.chat.checkpoint import load_model
 
 BASE = str(Path(__file__).parents[1] / "models/tiny_base")
@@ -64,3 +65,26 @@ def test_a_model_needs_no_entry(workdir: Path, photo: np.ndarray) -> None:
     assert scored.reason
     with pytest.raises(editjudge.UserError, match="no judge, scorer or rater 'nowhere'"):
         editjudge.load_judge("nowhere")
+
+
+def test_an_adapters_base_has_its_revision_and_a_hub_id_is_fetched_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    monkeypatch.setattr(hub, "find", lambda where, model: {"me/adapter": adapter}.get(model, Path(model)))
+    file = adapter / "adapter_config.json"
+    judge = {"backend": "transformers", "adapter": str(adapter), "rule": "probability"}
+    for revision, model in (("v1", "a/b@v1"), (None, "a/b")):
+        file.write_text(json.dumps({"base_model_name_or_path": "a/b", "revision": revision}))
+        assert editjudge.api.entry_of("me/adapter") == ("judges", judge | {"model": model})
+    file.write_text(json.dumps({"base_model_name_or_path": str(tmp_path), "revision": "v1"}))
+    assert editjudge.api.entry_of(str(adapter)) == ("judges", judge | {"model": str(tmp_path)})
+    scored = editjudge.api.entry_of(str(adapter), scores=True)
+    assert scored == ("judges", judge | {"model": str(tmp_path), "prompt": "viescore_10"})
+    for text, why in (("{", "is no JSON"), ("[]", "an object expected"), ("{}", "names no base_model_name_or_path")):
+        file.write_text(text)
+        with pytest.raises(editjudge.UserError, match=f"adapter_config.json.*{why}"):
+            editjudge.load_judge(str(adapter))
+    (adapter / "scorer.json").touch()
+    assert editjudge.api.entry_of("me/adapter") == ("scorers", {"kind": "checkpoint", "model": "me/adapter"})

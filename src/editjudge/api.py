@@ -9,7 +9,6 @@ not asked again. Errors that a caller can fix are `UserError`s with one line: a 
 unknown, a model that cannot be loaded."""
 
 import io
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,21 +22,22 @@ from PIL import Image, ImageOps
 from editjudge.core import hub, images
 from editjudge.core import params as settings
 from editjudge.core.errors import FileError, UserError
-from editjudge.core.prompts import RECORDED
+from editjudge.core.prompts import RECORDED_RUBRICS
 from editjudge.core.settings import section
 from editjudge.core.winner import Winner
 from editjudge.engine.local import OwnProcess
 from editjudge.judges import opening
-from editjudge.judges.protocol import Context, Edit, Question, Unscored, mirrored
-from editjudge.judges.styles import GENERAL, TRAINED
+from editjudge.judges.protocol import CONSISTENCY, Context, Dimension, Edit, Question, Unscored, mirrored
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe, recipe_for, recipe_of
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
+from editjudge.models.weights.adapter import ADAPTER, read_json
 from editjudge.statistics import boards
 
 Picture: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 Boxes: TypeAlias = Sequence[tuple[int, int, int, int]]
+VIESCORE = "viescore_10"
 OwnProcess.imports_program = False
 
 
@@ -127,7 +127,15 @@ class LoadedJudge(ExitStack):
         self._judge = self.enter_context(opening.find_judge(values, name))
 
     def compare(
-        self, source: Picture, a: Picture, b: Picture, instruction: str, *, task: str | None = None, boxes: Boxes = ()
+        self,
+        source: Picture,
+        a: Picture,
+        b: Picture,
+        instruction: str,
+        *,
+        task: str | None = None,
+        boxes: Boxes = (),
+        dimension: Dimension = CONSISTENCY,
     ) -> Comparison:
         """Which of two edits is better; see the function `compare`."""
         context = None
@@ -135,7 +143,8 @@ class LoadedJudge(ExitStack):
             recipe = slot_settings.configured(recipe_of(task), self._measures)
             context = Context(recipe, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in boxes), self._measures)
         pictures = to_bytes(source), to_bytes(a), to_bytes(b)
-        [answer] = self._judge.compare([Question("compared", instruction, *pictures, context=context, task=task or "")])
+        question = Question("compared", instruction, *pictures, context=context, task=task or "")
+        [answer] = self._judge.compare([question], dimension)
         told = (answer.combined, answer.forward, mirrored(answer.backward))
         both, forward, backward = (Answer(each.winner, each.p_a, each.reason, each.reply) for each in told)
         return Comparison(both.winner, both.p_a, both.reason, forward, backward, answer.scores)
@@ -153,7 +162,8 @@ def load_judge(
 ) -> LoadedJudge:
     """A judge by its name in `judges`, `scorers` or `raters`, or by the folder or hub id of its model; the first of
     `judges` without one. prompt: what a model without an entry is asked, such as reason_first, or viescore_10 for
-    scores of single edits; without it a judge that was trained here is asked its own question, others the general one.
+    scores of single edits; without it a judge that was trained here is asked its own question, a rater by its rubrics,
+    others the general one.
 
     Raises ParamsError if there is none of this name, its settings are wrong or its model is not there.
 
@@ -162,30 +172,37 @@ def load_judge(
     ...     again = judge.compare(photo, far, near, "Make it red", task="color_alter", boxes=[(30, 20, 66, 52)])
     >>> found.winner, again.winner
     ('Image A', 'Image B')"""
-    values = own_settings(params)
+    return _load(own_settings(params), name, prompt)
+
+
+def _load(values: dict[str, Any], name: str | None, prompt: str | None, scores: bool = False) -> LoadedJudge:
     wanted = name or next(iter(settings.leaf(values, "judges")))
     named = any(wanted in (values.get(section) or {}) for section in opening.SECTIONS)
     if named or not (Path(wanted).is_dir() or hub.is_id(wanted)):
         return LoadedJudge(values, wanted)
-    section, entry = entry_of(wanted, prompt)
+    section, entry = entry_of(wanted, prompt, scores)
     return LoadedJudge(values | {section: {"model": entry}}, "model")
 
 
-def entry_of(model: str, prompt: str | None = None) -> tuple[str, Mapping[str, Any]]:
-    """The section and the entry of a model that has none: its folder (of a scorer, a LoRA adapter or a chat model), or
-    its hub id. FileError: an adapter that names no base."""
-    folder = Path(model)
+def entry_of(model: str, prompt: str | None = None, scores: bool = False) -> tuple[str, dict[str, Any]]:
+    """The section and the entry of a model that has none: a scorer, a LoRA adapter, a rater with the rubrics that it
+    learnt, or any chat model. model: its folder or hub id. scores: it shall score edits; without rubrics, by VIEScore.
+
+    FileError: an adapter that names no base. ParamsError: there is no such model."""
+    folder = hub.find("judge", model)
     if (folder / "scorer.json").is_file():
         return "scorers", {"kind": "checkpoint", "model": model}
-    entry: dict[str, Any] = {"backend": "transformers", "model": model, "rule": "probability"}
-    if (folder / "adapter_config.json").is_file():
-        base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    entry = {"backend": "transformers", "model": model}
+    if (file := folder / ADAPTER).is_file():
+        said = read_json(file)
+        base, revision = (str(said.get(name) or "") for name in ("base_model_name_or_path", "revision"))
         if not base:
-            raise FileError(f"{folder}/adapter_config.json names no base_model_name_or_path")
-        entry |= {"model": base, "adapter": model}
-    if prompt is None and folder.is_dir() and not (folder / RECORDED).is_file():
-        prompt = TRAINED if (folder / "merge.json").is_file() else GENERAL  # merged before judges recorded their prompt
-    return "judges", entry | ({"prompt": prompt} if prompt else {})
+            raise FileError(f"{file} names no base_model_name_or_path")
+        entry |= {"model": f"{base}@{revision}" if revision and hub.is_id(base) else base, "adapter": str(folder)}
+    if prompt is None and (folder / RECORDED_RUBRICS).is_dir():
+        return "raters", entry
+    asked = prompt or (VIESCORE if scores else None)
+    return "judges", entry | {"rule": "probability"} | ({"prompt": asked} if asked else {})
 
 
 def compare(
@@ -197,11 +214,13 @@ def compare(
     judge: str | None = None,
     task: str | None = None,
     boxes: Boxes = (),
+    dimension: Dimension = CONSISTENCY,
     params: str | os.PathLike[str] | None = None,
 ) -> Comparison:
     """Which of two edits of a source is better: by default, which kept better what had to stay.
 
-    instruction: what was asked for. judge: its name or model, see `load_judge`. task, boxes: what the judge `measures`
+    instruction: what was asked for. judge: its name or model, see `load_judge`. dimension: visual_consistency,
+    instruction_following, visual_quality or overall. task, boxes: what the judge `measures`
     needs, and others ignore: a task with measures, such as color_alter, and where the edit is, (x0, y0, x1, y1) in
     pixels of the source, x1 and y1 exclusive. An image that cannot be used gives no winner but a reason.
 
@@ -211,7 +230,7 @@ def compare(
     >>> found.winner, found.forward.winner, found.backward.winner
     ('Image A', 'Image A', 'Image A')"""
     with load_judge(judge, params=params) as loaded:
-        return loaded.compare(source, a, b, instruction, task=task, boxes=boxes)
+        return loaded.compare(source, a, b, instruction, task=task, boxes=boxes, dimension=dimension)
 
 
 def score(
@@ -224,7 +243,7 @@ def score(
     params: str | os.PathLike[str] | None = None,
 ) -> ScoredEdit:
     """How good one edit is, by an entry of `scorers` or `raters`, or by the folder or hub id of a scorer or of a chat
-    model, which is asked with VIEScore's prompts (0 to 10). task: raters have a rubric for each.
+    model: by the rubrics that it learnt, or with VIEScore's prompts (0 to 10). task: raters have a rubric for each.
 
     An image that cannot be used gives no score but a reason. Raises UserError: a file that is missing, an unknown
     scorer, a model that is not there, a judge that only compares.
@@ -232,7 +251,7 @@ def score(
     >>> found = score(photo, near, "Make it red", scorer="dino_i")
     >>> -1 <= found.overall <= 1, found.reason
     (True, None)"""
-    with load_judge(scorer, prompt="viescore_10", params=params) as loaded:
+    with _load(own_settings(params), scorer, None, scores=True) as loaded:
         return loaded.score(source, edited, instruction, task=task)
 
 

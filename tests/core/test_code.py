@@ -178,8 +178,27 @@ def test_stages_depend_on_the_prompts_that_they_use(stage: str, some: list[str])
     found = {"/".join(path.split("/")[-2:]) for path in paths}
     assert set(some) <= found
     assert bool(found) == bool(some)
-    if stage == "train_judge":  # its question is chosen by name: those of pairs alone
-        assert {name.split("/")[0] for name in found} <= {"comparisons", "dimensions", "published_pairs", "tasks"}
+    if stage == "train_judge":  # its question is chosen by name
+        assert [name for name in found if name.startswith("comparisons")] == some
+        assert {name.split("/")[0] for name in found} == {"comparisons", "dimensions", "tasks"}
+
+
+@pytest.mark.parametrize("stage", ["train_judge", "train_scorer"])
+@pytest.mark.parametrize("name", ["comparisons/pvc", "comparisons/decision", "rubrics/brief/any"])
+def test_no_other_prompt_trains_again(stage: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, file = f"editjudge.stages.{stage}", code.SOURCE / f"editjudge/judges/prompts/{name}.yaml"
+    but = code.unused(root)
+
+    def versions() -> list[object]:
+        code._files.cache_clear()
+        return [code.identity.__wrapped__(root, but=but), code.describe(root)]
+
+    before = versions()
+    with monkeypatch.context() as patch:
+        patch.setitem(code._known, file, (b"", code.Source("another")))
+        moved = [new != old for new, old in zip(versions(), before, strict=True)]
+    assert versions() == before
+    assert moved == [(stage, name) in (("train_judge", "comparisons/pvc"), ("train_scorer", "rubrics/brief/any"))] * 2
 
 
 def test_every_module_that_is_imported_at_run_time_is_known_upstream() -> None:

@@ -21,8 +21,7 @@ import torch
 from PIL import Image
 
 from editjudge.core.winner import SIDES
-from editjudge.judges.prompt import completion
-from editjudge.judges.styles import GENERAL, TRAINED, style
+from editjudge.judges.styles import GENERAL, completion, style
 from tools.tiny_base import pretrain, tiny
 
 COMMIT = "5" * 40
@@ -187,7 +186,7 @@ def write_suites(hub: Path, root: Path) -> None:
 
 def write_judge_base(folder: Path) -> None:
     """A random Qwen3-VL that has learnt nothing but the form of a reply: which side it names is chance."""
-    styles = [style(name) for name in (TRAINED, GENERAL, "full")]
+    styles = [style(name) for name in ("pvc", GENERAL, "full")]
     texts = [
         part["text"]
         for each in styles

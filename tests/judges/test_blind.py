@@ -7,6 +7,7 @@ from pathlib import Path
 import lessons
 import pytest
 import tiny_families
+import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
@@ -60,3 +61,12 @@ def test_a_constant_head_and_an_adapter_as_it_starts_are_dead(base_dir: Path, tm
     settings = tmp_path / "adapter/adapter_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": str(base_dir)}))
     assert "adapter_model.safetensors is dead: all of its lora_B are zero" in refused(tmp_path / "adapter")
+
+
+def test_answers_that_are_no_numbers_are_dead(tmp_path: Path) -> None:
+    """Finite weights whose products are not: nothing differs from NaN by less than anything."""
+    folder = tiny_families.save("qwen3_vl", tmp_path / "whole")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = torch.full_like(tensors["lm_head.weight"], 3e38)
+    save_file(tensors, folder / "model.safetensors")
+    assert refused(folder) == f"check: {folder} is dead: what it answers are no finite numbers"

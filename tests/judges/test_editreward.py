@@ -5,43 +5,42 @@ from io import BytesIO
 from math import ceil, floor, sqrt
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import tiny_families
 import torch
-import yaml
 from pictures import png
-from PIL import Image
+from PIL import ExifTags, Image
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import linear, relu
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from editjudge import api
 from editjudge.cli.main import main
+from editjudge.core import prompts
 from editjudge.core.errors import UserError
 from editjudge.judges.protocol import Edit, Score
-from editjudge.judges.scorers.checkpoint import CheckpointScorer
-from editjudge.judges.scorers.editreward import import_editreward, texts_of, weights_of
+from editjudge.judges.scorers.checkpoint import CheckpointScorer, Description
+from editjudge.judges.scorers.editreward import import_editreward, weights_of
 from editjudge.models.chat.checkpoint import load_processor
 
-CONFIG = "EditReward-MiMo-VL-7B-SFT-2508"
 RUBRICS = ("\nIs it done? {{1-4}}\n\nText - {text_prompt}\n", "\nIs it clean?\nText - {text_prompt}\n")
 CLOSING = "\nNow the rating: <|Reward|>\n\nEND\n"
-SETTINGS = {"rm_head_type": "ranknet_multi_head", "pooling_strategy": "mean", "output_dim": 2, "lora_enable": False}
-SETTINGS |= {"use_special_tokens": True, "max_pixels": 50176}
 SIZES = {"shortest_edge": 56 * 56, "longest_edge": 12845056}  # of the bases
 
 
-def write_code(folder: Path) -> Path:
-    """The files of the public code that are read, with other words."""
+@pytest.fixture(autouse=True)
+def words(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of the public code that are read, with other words, which are taken for theirs."""
+    monkeypatch.setattr(prompts, "sha256", lambda _: mock.ANY)
     made = {"prompts": f"INSTRUCTION_EDIT_FOLLOWING = {RUBRICS[0]!r}\nINSTRUCTION_EDIT_QUALITY = {RUBRICS[1]!r}\n"}
     made["data_collator_qwen_edit"] = f"import os\nprompt_with_special_token = {CLOSING!r}\nraise SystemExit\n"
-    for part in ("dataset", "config"):
-        (folder / "EditReward" / part).mkdir(parents=True)
+    folder = workdir / "models/prompts/editreward"
+    folder.mkdir(parents=True)
     for name, text in made.items():
-        (folder / f"EditReward/dataset/{name}.py").write_text(text)
-    (folder / f"EditReward/config/{CONFIG}.yaml").write_text(yaml.safe_dump(SETTINGS))
+        (folder / f"{name}.py").write_text(text)
     return folder
 
 
@@ -138,8 +137,7 @@ def test_its_numbers_are_those_of_the_public_code(form, names, base, published, 
     torch.save({"model": given}, tmp_path / "c" / form) if form == "model.pth" else save_file(
         given, tmp_path / "c" / form
     )
-    words = ["import", "--checkpoint", str(tmp_path / "c"), "--base", str(base), "--config", CONFIG]
-    main([*words, "--code", str(write_code(tmp_path / "code")), "--out", str(tmp_path / "out")])
+    main(["import", "--checkpoint", "c", "--base", str(base), "--out", "out"])
     rows = load_file(tmp_path / "out/model.safetensors")["lm_head.weight"]
     assert len(rows) == len(tokens) < json.loads((base / "config.json").read_text())["text_config"]["vocab_size"]
     scores = CheckpointScorer.load(tmp_path / "out", device="cpu").score(edits)
@@ -156,15 +154,11 @@ def test_its_numbers_are_those_of_the_public_code(form, names, base, published, 
     assert found.overall == pytest.approx(scores[0].overall, abs=1e-5)  # type: ignore[union-attr]
 
 
-DATASET, YAML, FILE = "code/EditReward/dataset", f"code/EditReward/config/{CONFIG}.yaml", "c/model.safetensors"
+WORDS, FILE = "models/prompts/editreward", "c/model.safetensors"
 LAYER = "model.language_model.layers.2.input_layernorm.weight"
 FAULTS: dict[str, tuple[str, Any, str]] = {
-    "no rubrics": (f"{DATASET}/prompts.py", None, "git clone .* edb027e"),
-    "no closing line": (f"{DATASET}/data_collator_qwen_edit.py", "x = 1", "'prompt_with_special_token'.*git clone"),
-    "no settings": (YAML, None, "yaml not found"),
-    "another head": (YAML, yaml.safe_dump(SETTINGS | {"rm_head_type": "default"}), "default, mean: such a checkpoint"),
-    "no pooling": (YAML, yaml.safe_dump(SETTINGS | {"pooling_strategy": None}), "is not read here"),
-    "another output": (YAML, yaml.safe_dump(SETTINGS | {"output_dim": 1}), "output_dim: such a checkpoint"),
+    "no rubrics": (f"{WORDS}/prompts.py", None, rf"curl --create-dirs -o {WORDS}/prompts\.py https://raw.*edb027e"),
+    "no closing line": (f"{WORDS}/data_collator_qwen_edit.py", "x = 1", "has no text prompt_with_special_token"),
     "no weights": (FILE, None, "cannot be read"),
     "a head too few": (FILE, {"rm_heads.head_1.5.bias": None}, r"head\.safetensors cannot be loaded"),
     "a weight too few": (FILE, {"lm_head.weight": None}, r"lacks 1 weights of a .*lm_head\.weight"),
@@ -175,7 +169,6 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_does_not_fit_is_named_and_nothing_is_written(fault, base, published, tmp_path) -> None:
     name, by, words = FAULTS[fault]
-    write_code(tmp_path / "code")
     (tmp_path / "c").mkdir()
     weights = published | (by if isinstance(by, dict) else {})
     save_file({name: weight for name, weight in weights.items() if weight is not None}, tmp_path / FILE)
@@ -184,19 +177,12 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(fault, base, publishe
     elif isinstance(by, str):
         (tmp_path / name).write_text(by)
     with pytest.raises(UserError, match=words):
-        import_editreward(tmp_path / "c", base, tmp_path / "code", CONFIG, tmp_path / "made/out")
+        import_editreward(tmp_path / "c", base, tmp_path / "made/out")
     assert not (tmp_path / "made/out").exists()
 
 
 def test_hostile_files_are_named(tmp_path: Path) -> None:
-    """Code that nests too deep or says something else than texts, and pickles of anything but weights."""
-    write_code(tmp_path / "code")
-    rubric = "INSTRUCTION_EDIT_FOLLOWING = "
-    prompts = (tmp_path / DATASET / "prompts.py").read_text().replace(rubric, f"{rubric}3\nOTHER = ")
-    for text in (prompts, "A = " + "-" * 200_000 + "1", "(" * 5_000, "\0"):
-        (tmp_path / DATASET / "prompts.py").write_text(text)
-        with pytest.raises(UserError, match="has not EditReward's rubrics"):
-            texts_of(tmp_path / "code/EditReward")
+    """Pickles of anything but weights."""
     bad: list[Any] = [[1], {"a": 1}, {"model": [1]}, {1: torch.ones(1)}, {}, torch.ones(1)]
     for number, found in enumerate(bad):
         torch.save(found, tmp_path / "model.pth")
@@ -208,8 +194,37 @@ def test_hostile_files_are_named(tmp_path: Path) -> None:
             weights_of(tmp_path)
 
 
+def test_code_of_another_commit_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "sha256", lambda _: "0" * 64)
+    with pytest.raises(UserError, match=rf"{WORDS}/prompts\.py: not there, or another: .*: curl "):
+        import_editreward(tmp_path, base, tmp_path / "out")
+
+
+def test_images_are_shown_as_they_are_stored(base: Path) -> None:
+    """As the public code opens them: without transparency, and not turned upright."""
+    turned, clear, exif = BytesIO(), BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    image = Image.open(BytesIO(png(0, 90, 60)))
+    image.save(turned, "PNG", exif=exif)
+    image.putalpha(0)
+    image.save(clear, "PNG")
+    how: dict[str, Any] = {"head": "gaussian", "head_sizes": (), "head_shared": False, "aggregation": "mean"}
+    how |= {
+        "dimensions": ("a",),
+        "questions": ("q",),
+        "reply": "",
+        "token": "t",
+        "calibration": (),
+        "resize": "bicubic",
+    }
+    described = Description(**how, min_pixels=200704, max_pixels=200704)
+    scorer = CheckpointScorer(None, load_processor(base), described)  # type: ignore[arg-type]
+    for shown in scorer._decoded(Edit("", turned.getvalue(), clear.getvalue())):
+        np.testing.assert_array_equal(shown, np.asarray(sized(png(0, 90, 60))))
+
+
 def test_the_tokenizer_of_another_base_is_refused(base: Path, published: dict, tmp_path: Path) -> None:
     tiny_families.tokenizer(("a", "b")).save_pretrained(tmp_path / "c/tokenizer")
     save_file(published, tmp_path / FILE)
     with pytest.raises(UserError, match="it was trained from another base"):
-        import_editreward(tmp_path / "c", base, write_code(tmp_path / "code"), CONFIG, tmp_path / "out")
+        import_editreward(tmp_path / "c", base, tmp_path / "out")

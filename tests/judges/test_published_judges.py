@@ -4,6 +4,7 @@ The files of words are stand-ins in the layout of the authors' files: the words 
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,7 +17,9 @@ from unittest import mock
 import pytest
 import tiny_families
 import yaml
+from peft import LoraConfig, get_peft_model
 from pictures import png
+from safetensors.torch import load_file, save_file
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
@@ -25,9 +28,14 @@ from editjudge.judges import rubrics, styles
 from editjudge.judges.asking import ChatJudge
 from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Rating, Score, Unscored
-from editjudge.judges.settings import JudgeSetting, RaterSetting
+from editjudge.judges.settings import JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.models.chat import models
+from editjudge.models.chat.asking import AGAIN
+from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.local_model import ChatModel
+from editjudge.models.serve import launch
+from editjudge.models.weights.adapter import WEIGHTS
+from editjudge.models.weights.merge import merge_adapter
 
 READY = Path(__file__).parents[2] / "configs/judges.yaml"
 WORDS = {
@@ -41,6 +49,8 @@ WORDS = {
     "firm/prompt_template.py": "SCORE_CONSISTENCY = 'Kept? {prompt} {{\"score\": [1/2]}}'\n"
     "SCORE_EXECUTION = 'Done? {prompt}'",
     "unifiedreward/edit_paiwise_score.py": "from nowhere import it\nproblem = f'Scores.\\n{instruction}\\n'\n",
+    "unifiedreward/edit_pointwise_instruction_following.py": "problem = 'Done, 0 to 25?\\n' + f'{instruction}\\n'\n",
+    "unifiedreward/edit_pointwise_quality.py": "problem = 'Alone, 0 to 25.\\n'\n",
     "unifiedreward/edit_pairwise_rank.py": "problem = f'Rank. {instruction}'\n",
     "geditbench_v2/visual_consistency_pairwise_v1.yaml": "system_prompt: Integrity.\nuser_prompt:\n- text: |\n    "
     "Kept? {{ instruction }}\n    Original:\n- image: 0\n- text: |\n    A:\n- image: 0\n- text: |\n    B:\n",
@@ -71,7 +81,7 @@ def scripted(words: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sc
     def opened(where: str, entry: dict[str, Any], said: Callable[[Any], str]) -> ChatJudge:
         def reply(self: ChatModel, chats: Any, *more: Any) -> Any:
             replies = run(self, [replace(chat, max_new_tokens=4) for chat in chats], *more)
-            return [replace(each, text=said(chat)) for chat, each in zip(chats, replies, strict=True)]
+            return [replace(each, text=said(chat) or each.text) for chat, each in zip(chats, replies, strict=True)]
 
         monkeypatch.setattr(ChatModel, "reply", reply)
         family = entry.pop("family", "qwen3_vl")
@@ -106,6 +116,10 @@ ASKED = {
         "consistency": [[IMAGE, IMAGE, 'Kept? Red {"score": [1/2]}']],
         "execution": [[IMAGE, IMAGE, "Done? Red"]],
     },
+    "unifiedreward_edit": {
+        "semantics": [[IMAGE, IMAGE, "Done, 0 to 25?\nRed\n"]],
+        "quality": [[IMAGE, "Alone, 0 to 25.\n"]],
+    },
 }
 PAIRS = {
     "pvc_judge": [["Integrity."], ["Kept? Red\nOriginal:", IMAGE, "\n", "A:", IMAGE, "\n", "B:", IMAGE]],
@@ -122,8 +136,14 @@ def test_each_is_asked_in_its_authors_words_laid_out_as_theirs(words: None) -> N
         assert [form.schema for form in asked.calls.values()] == [{}] * len(calls), "no JSON is forced"
     assert {name: shown(styles.style(name)) for name in styles.PUBLISHED} == PAIRS
     assert {form.images for form in map(styles.style, PAIRS)} == {("source", "a", "b")}
-    with pytest.raises(FileError, match=r"prompts\.json has no text stile \(KeyError\)"):
-        rubrics.questions("imgedit_judge", "stile")
+    for type_, why in (
+        ("stile", r"prompts\.json has no text stile \(KeyError\)"),
+        ('a"b', r'prompts\.json has no text a"b \(KeyError\)'),
+        ("add.0", r"has no text add\.0 \(TypeError\)"),
+        ("", "depends on the type of the edit, and none is given"),
+    ):
+        with pytest.raises(FileError, match=why):
+            rubrics.questions("imgedit_judge", type_)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +172,10 @@ def test_words_that_are_missing_or_others_are_said_to_be_the_authors(workdir: Pa
             UserError, match=rf"not ours to give: curl --create-dirs -o {file} https://raw\.\S+/VectorSp"
         ):
             open_judge("raters.r", given | {"rubrics": "editscore"})
+    own = {"version": 1, "source": "-", "words": {"them": {"file": "a b;.txt", "url": "http://h/$(id)"}}}
+    Path("own.yaml").write_text(yaml.safe_dump(own))
+    with pytest.raises(FileError, match=r"-o 'a b;\.txt' 'http://h/\$\(id\)'"):
+        rubrics.questions("own.yaml")
     with pytest.raises(FileError, match="visual_consistency_pairwise_v1"):
         open_judge("judges.j", given | {"prompt": "pvc_judge", "rule": "agreement"})
 
@@ -161,13 +185,30 @@ READY_ENTRIES = yaml.safe_load(READY.read_text())
 
 def test_every_ready_entry_is_a_setting(words: None) -> None:
     """And its questions are there."""
-    for section, kind in (("judges", JudgeSetting), ("raters", RaterSetting)):
+    for section, kind in (("judges", JudgeSetting), ("raters", RaterSetting), ("scorers", ScorerEntry)):
         for name, given in READY_ENTRIES[section].items():
-            setting = read(f"{section}.{name}", kind, given)
-            asked = setting.rubrics if section == "raters" else setting.prompt
-            assert asked in (*rubrics.PUBLISHED, *styles.PUBLISHED)
-    used = {given.get("rubrics", given.get("prompt")) for each in READY_ENTRIES.values() for given in each.values()}
+            read(f"{section}.{name}", kind, given)
+    entries = [given for section in ("judges", "raters") for given in READY_ENTRIES[section].values()]
+    used = {given.get("rubrics", given.get("prompt")) for given in entries}
     assert used == {*rubrics.PUBLISHED, *styles.PUBLISHED}
+    tried = {given.get("reply_tries") for given in entries if "editscore" in given.get("rubrics", "")}
+    assert tried == {3}, "theirs gives up at the third"
+
+
+@pytest.mark.parametrize("mark", ["{them:}", "{they:a}", "{them:a b}", "{them:b}", "{them:c}", "{them:a"])
+def test_a_mark_that_names_no_text_is_refused(mark: str, words: None) -> None:
+    Path("theirs.json").write_text(json.dumps({"a": "{them:b} {type}", "c": [1]}))
+    own = {"version": 1, "source": "-", "words": {"them": {"file": "theirs.json", "url": "-"}}}
+    call = {"user": ["{source}", "{edited}", "{score: 3} {them:a}"], "dimensions": {"a": {"name": "A"}}}
+    for text in ("", mark):
+        call["user"][1:2] = ["{edited}", *([text] if text else [])]  # type: ignore[index]
+        Path("own.yaml").write_text(yaml.safe_dump(own | {"calls": {"one": call}}))
+        if text:
+            with pytest.raises(FileError, match=r"names no text|has no text"):
+                rubrics.questions("own.yaml", "add")
+        else:
+            [asked] = rubrics.questions("own.yaml", "add").calls.values()
+            assert shown(asked)[0][-1] == "{score: 3} {them:b} {type}", "their text is as it is"
 
 
 def said_scores(*scores: Any) -> str:
@@ -182,11 +223,11 @@ def edits(*tasks: str) -> list[Edit]:
 def test_editscore_by_hand(scripted: Scripted, family: str) -> None:
     """SC and PQ are the smaller score over 2.5; O = sqrt(SC PQ); passes are averaged by O. The third is unread."""
     said = {42: ((20, 15), (25, 10)), 43: ((25, 25), (22.5, 25)), 44: ((24, 24), (26, 24))}
-    sampling = set()
+    sampling = list[tuple[float, ...]]()
 
     def answer(chat: Any) -> str:
-        sampling.add((chat.temperature, chat.top_p, chat.top_k, chat.max_new_tokens))
-        return said_scores(*said[chat.seed]["Alone" in chat.text])
+        sampling.append((chat.temperature, chat.top_p, chat.top_k, chat.max_new_tokens))
+        return said_scores(*said[chat.seed % AGAIN]["Alone" in chat.text])
 
     here = ("backend", "model", "adapter", "dtype")  # of the entry, other ones
     ready = READY_ENTRIES["raters"]["editscore_qwen3_vl_8b"].items()
@@ -194,7 +235,7 @@ def test_editscore_by_hand(scripted: Scripted, family: str) -> None:
     with scripted("raters.r", given, answer) as rater:
         [score] = rater.score(edits("any"))
         [runs] = rater.rate(edits("any"))  # type: ignore[attr-defined]
-    assert sampling == {(0.7, 0.9, 20, 512)}
+    assert sampling == [(0.7, 0.9, 20, 512)] * (2 * 3 + 2), "what cannot be read is asked three times"
     assert isinstance(score, Score)
     assert score.overall == pytest.approx((24**0.5 + 90**0.5) / 2)
     assert score.dimensions["instruction_following"] == pytest.approx(9)
@@ -204,6 +245,36 @@ def test_editscore_by_hand(scripted: Scripted, family: str) -> None:
     assert (
         runs[2].reason == "quality: the reply does not fit its schema: 26 is not valid under any of the given schemas"
     )
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_editscores_adapter_is_asked_as_its_base_with_it_merged(
+    scripted: Scripted, tmp_path: Path, family: str
+) -> None:
+    """The adapter as peft saves it: EditScore's own files were not to be had. With names of weights that transformers
+    had before 4.52 it is refused."""
+    base, adapter, older = tiny_families.save(family, tmp_path / family), tmp_path / "adapter", tmp_path / "older"
+    layers = r"^(?!.*visual).*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)$"
+    config = LoraConfig(r=4, init_lora_weights=False, target_modules=layers)
+    get_peft_model(load_model(base), config).save_pretrained(adapter)
+    merge_adapter(base, adapter, tmp_path / "merged")
+    name = {"qwen2_5_vl": "editscore_7b", "qwen3_vl": "editscore_qwen3_vl_8b"}[family]
+    ready = READY_ENTRIES["raters"][name] | {"dtype": "float32", "runs": 2, "reply_tries": 1}
+    said = {}
+    for of, how in {"adapter": {"model": str(base), "adapter": str(adapter)}, "merged": {}, "base": {}}.items():
+        model = {"model": str(base if of == "base" else tmp_path / "merged"), "adapter": "none"} | how
+        with scripted(f"raters.{of}", ready | model, lambda chat: "") as rater:
+            said[of] = [run.reply for run in rater.rate(edits("any"))[0]]
+    assert said["adapter"] == said["merged"] != said["base"]
+    shutil.copytree(adapter, older)
+    weights = load_file(older / "adapter_model.safetensors").items()
+    save_file({key.replace("model.language_model.", "model."): each for key, each in weights}, older / WEIGHTS)
+    given = ready | {"model": str(base), "adapter": str(older)}
+    with (
+        scripted("raters.older", given, lambda chat: "") as rater,
+        pytest.raises(FileError, match="missing adapter key"),
+    ):
+        rater.rate(edits("any"))
 
 
 FOUR = (
@@ -218,6 +289,9 @@ BY_HAND = [
     ("firm_edit", {"Kept": said_scores(4), "Done": '{"reasoning": "y", "score": [3]}'}, 0.5 * (0.6 + 0.4 * 0.75)),
     ("firm_edit", {"Kept": said_scores("5"), "Done": said_scores(5)}, 1.0),
     ("firm_edit", {"Kept": said_scores(6), "Done": said_scores(5)}, None),
+    ("firm_edit", {"Kept": said_scores(4.9), "Done": said_scores(3.5)}, 0.5 * (0.6 + 0.4 * 0.75)),
+    ("unifiedreward_edit", {"Done": said_scores(20, 10), "Alone": said_scores(25, 15)}, 24**0.5),
+    ("unifiedreward_edit", {"Done": said_scores(20), "Alone": said_scores(25, 15)}, None),
     ("rationalrewards", {"": FOUR.format(4, 3, 2, 1)}, (2.5 - 1) / 3),
     ("rationalrewards", {"": FOUR.format(4.0, 3.5, 2.5, "N/A")}, (10 / 3 - 1) / 3),
     ("rationalrewards", {"": FOUR.format("N/A", "N/A", "N/A", "N/A")}, None),
@@ -233,7 +307,7 @@ def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(name, sai
     answer = lambda chat: next(text for mark, text in said.items() if mark in chat.text)  # noqa: E731
     with scripted("raters.r", {"rubrics": name}, answer) as rater:
         [score, *_] = rater.score(edits("style_transfer"))
-        unknown = rater.score(edits("nothing_known"))[0] if name == "imgedit_judge" else None
+        unknown = rater.score(edits("nothing_known", "")) if name == "imgedit_judge" else None
     if overall is None:
         assert isinstance(score, Unscored)
         assert score.reason
@@ -241,7 +315,7 @@ def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(name, sai
         assert isinstance(score, Score)
         assert score.overall == pytest.approx(overall)
     if unknown is not None:
-        assert unknown == Unscored("no rubric of nothing_known")
+        assert unknown == [Unscored("no rubric of nothing_known"), Unscored("no rubric of no task")]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +333,11 @@ def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(name, sai
     ],
 )
 def test_pairs(name: str, said: str, winner: str | None, scripted: Scripted) -> None:
+    asks, other = ("visual_consistency", "overall") if name == "pvc_judge" else ("overall", "visual_consistency")
     with scripted("judges.j", {"prompt": name, "rule": "agreement"}, lambda chat: said) as judge:
-        [answer] = judge.compare([Question("k", "Red", png(0), png(1), png(2), task="sref")])
+        asked = [Question("k", "Red", png(0), png(1), png(2), task="sref")]
+        [answer], [nothing] = judge.compare(asked, asks), judge.compare(asked, other)  # type: ignore[arg-type]
+    assert (nothing.combined.winner, nothing.forward.reason) == (None, f"{name} asks about {asks}, not about {other}")
     assert answer.forward.winner == winner
     assert answer.forward.reason is None or re.search("not clear|before its thinking", answer.forward.reason)
 
@@ -291,3 +368,17 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         file.write_text(yaml.safe_dump(own | {"overall": wrong}))
         with pytest.raises(UserError, match=r"own\.yaml\.overall is no formula of a, b"):
             rubrics.questions(str(file), "")
+
+
+def test_thinking_is_switched_off_where_an_entry_says_so(scripted: Scripted, tmp_path: Path) -> None:
+    """In this process; and a server is told so."""
+    template = tiny_families.save("qwen3_vl", tmp_path / "qwen3_vl") / "chat_template.jinja"
+    template.write_text(template.read_text() + "{{ '<think>' if enable_thinking | default(true) else '</think>' }}")
+    for thinks in (True, False):
+        asked = list[str]()
+        given = {"rubrics": "unifiedreward_edit", "enable_thinking": thinks}
+        with scripted(f"raters.{thinks}", given, lambda chat, asked=asked: asked.append(chat.text)) as rater:
+            rater.score(edits("any"))
+        assert all(text.endswith("<think>" if thinks else "</think>") for text in asked)
+        words = launch.command(rater.model_setting, launch.Serving(engine="transformers"), 1)  # type: ignore[arg-type]
+        assert ("--thinking" in words) == (not thinks)

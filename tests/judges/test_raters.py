@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_families
 from chat_client import chat_server, picture
 
+from editjudge import api
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.judges.asking import Rater
+from editjudge.judges.asking import ChatJudge, open_rater
 from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Score, Unscored
-from editjudge.judges.rubrics import Rating, load
+from editjudge.judges.rubrics import Rating, load, questions, record
 from editjudge.judges.settings import RaterSetting
 
 GOOD = {"adherence": 2, "quality": 5, "preservation": 3}
@@ -27,8 +30,8 @@ def cases(*types: str) -> list[Edit]:
     return [Edit(f"q{n}", SOURCE, EDITED, task=type_, key=f"k{n}") for n, type_ in enumerate(types)]
 
 
-def ask(given: dict[str, Any], asked: list[Edit], file: Path) -> tuple[list[list[Rating]], Rater]:
-    with Rater("raters.tested", given, file) as rater:
+def ask(given: dict[str, Any], asked: list[Edit], file: Path) -> tuple[list[list[Rating]], ChatJudge]:
+    with open_rater("raters.tested", given, file) as rater:
         return rater.rate(asked), rater
 
 
@@ -88,7 +91,7 @@ def test_runs_are_other_samples_and_a_rater_is_a_scorer(tmp_path: Path) -> None:
     replies = {"q0": [rubric.write(dict.fromkeys(GOOD, n)) for n in (5, 3)], "q1": ["No."], "q3": [rubric.write(GOOD)]}
     with chat_server(replies=replies, bodies=True) as server:
         given = how(server.url, runs=2, temperature=1.0, seed=7, max_in_flight=1, reply_tries=1)
-        with Rater("raters.tested", given, tmp_path / "c.sqlite") as rater:
+        with open_rater("raters.tested", given, tmp_path / "c.sqlite") as rater:
             edits = [Edit(f"q{n}", SOURCE, EDITED, task="color_alter") for n in range(2)]
             others = [Edit("q2", SOURCE, EDITED, task="camera_motion"), Edit("q3", SOURCE, EDITED, task="color_alter")]
             scores = rater.score([*edits, *others])
@@ -115,13 +118,13 @@ def test_viescore_for_gedit_bench(tmp_path: Path) -> None:
     assert "semantics: " in str(said[1][0].reason)
 
 
-def test_a_rater_compares_by_its_overall_scores(tmp_path: Path) -> None:
-    """By rubrics, whose type is the question's task, an edit has none here; by VIEScore the better one wins."""
+def test_a_rater_compares_by_its_scores(tmp_path: Path) -> None:
+    """By the overall ones: by VIEScore the better one wins."""
     question = Question("k", "q0", SOURCE, EDITED, picture(3))
     with chat_server(replies={"q0": ['{"score": [8, 6]}', '{"score": [9, 9]}'], "": ['{"score": [9, 6]}']}) as server:
         given = how(server.url, rubrics="viescore_10", max_in_flight=1)
         with open_judge("raters.r", given, tmp_path / "c.sqlite") as rater:
-            [answer], scores = rater.compare([question]), rater.score(question.edits)
+            [answer], scores = rater.compare([question], "overall"), rater.score(question.edits)
     assert sorted(score.overall for score in scores) == pytest.approx([6.0, 54**0.5])  # type: ignore[union-attr]
     assert answer.combined.winner == ("Image A" if scores[0].overall > scores[1].overall else "Image B")  # type: ignore[union-attr]
 
@@ -139,3 +142,31 @@ def test_a_rater_compares_by_its_overall_scores(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words.replace("[", r"\[")):
         read("raters.r", RaterSetting, how("http://127.0.0.1:1/v1") | changes)
+
+
+def test_a_rater_has_the_rubrics_that_lie_beside_its_weights(tmp_path: Path) -> None:
+    """An adapter's before its base's; and a folder needs no entry, whether it compares or scores."""
+    base, adapter = str(tiny_families.save("qwen3_vl", tmp_path / "base")), tmp_path / "adapter"
+    given = {"backend": "transformers", "model": base}
+    with pytest.raises(
+        ParamsError, match=r"raters\.r\.rubrics is missing, and no rater_rubrics lie beside the weights"
+    ):
+        open_rater("raters.r", given)
+    record("imgedit", Path(base))
+    assert open_rater("raters.r", given).form == f"{base}/rater_rubrics"
+    assert load(f"{base}/rater_rubrics", "add") == load("imgedit", "add")
+    assert questions(f"{base}/rater_rubrics").names == questions("imgedit").names
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    record("brief", adapter)
+    assert open_rater("raters.r", given | {"adapter": str(adapter)}).form == f"{adapter}/rater_rubrics"
+    for scores in (True, False):
+        assert api.entry_of(base, scores=scores) == ("raters", given)
+        assert api.entry_of(base, "decision", scores) == (
+            "judges",
+            given | {"rule": "probability", "prompt": "decision"},
+        )
+    file = Path(base, "rater_rubrics/add.yaml")
+    file.write_text(f"{file.read_text()}words: {{them: {{file: .netrc, url: http://h}}}}\n")
+    with pytest.raises(FileError, match=r"add\.yaml lies beside weights: it may not have words"):
+        load(f"{base}/rater_rubrics", "add")

@@ -17,7 +17,7 @@ from editjudge.core import images, params
 from editjudge.core.params import ParamsError
 from editjudge.engine import workers
 from editjudge.judges import asking
-from editjudge.judges.asking import check_scorer, identity, open_scorer
+from editjudge.judges.asking import open_scorer
 from editjudge.judges.opening import open_judge
 from editjudge.judges.protocol import Edit, Question, Score, Unscored
 from editjudge.judges.scorers import features
@@ -175,9 +175,8 @@ def test_the_values_are_the_published_formulas(clip: str, tmp_path: Path) -> Non
 
 
 def test_what_decides_a_baseline_is_its_kind_code_and_weights(tmp_path: Path) -> None:
-    def told(**given: Any) -> list[Any]:
-        check_scorer("scorers.x", given)
-        return identity("scorers.x", given)
+    def told(**given: Any) -> str:
+        return open_judge("scorers.x", given, tmp_path / "store").identity
 
     folder = clip_folder(tmp_path)
     first = told(kind="clip_i", model=str(folder))

@@ -12,9 +12,8 @@ from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import read
 from editjudge.core.winner import WINNERS
-from editjudge.judges.prompt import completion, messages
 from editjudge.judges.settings import JudgeSetting
-from editjudge.judges.styles import TASKS, record, style
+from editjudge.judges.styles import TASKS, completion, record, style
 
 REASONED = ["reason_first", "reason_last"]
 GENERAL = ["decision", *REASONED]
@@ -58,13 +57,29 @@ def test_every_chat_names_three_images_in_order_and_asks_for_json(name, dimensio
 
 def test_the_trained_judges_question_is_its_own(tmp_path):
     """To the letter: weights that are trained with it know no other, and it lies beside them, task by task."""
-    assert style("pvc").messages(" Remove the <|cup|> ") == messages("Remove the <cup>")
+    assert style("pvc").messages(" Remove the <|cup|> ") == style("pvc").messages("Remove the <cup>")
     for name in ("pvc", "full"):
         record(name, tmp_path)
         beside = str(tmp_path / prompts.RECORDED)
         for task in ("", "sref", "camera_motion", "color_alter"):
             assert style(beside, task=task) == style(name, task=task)
         assert style(beside, "visual_quality") == style("decision", "visual_quality"), "it knows consistency only"
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("words:\n  them: {file: .netrc, url: http://h}\n", "words"),
+        ("replace: {a: b}\n", "replace"),
+        ("sides: {Image A: (a+)+$}\n", "sides"),
+    ],
+)
+def test_a_strangers_prompt_beside_weights_reads_no_file_and_brings_no_pattern(tmp_path, more, what):
+    record("full", tmp_path)
+    file = tmp_path / prompts.RECORDED
+    file.write_text(f"{file.read_text()}{more}")
+    with pytest.raises(FileError, match=rf"judge_prompt\.yaml lies beside weights: it may not have {what}"):
+        style(str(file))
 
 
 def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():
@@ -96,7 +111,7 @@ def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():
         '{"winner": "Image B"} or {"winner": "Tie"}.'
     )
     parts = ["Instruction: Remove the cup\n", None, "Source.", None, "Image A.", None, end]
-    assert [part.get("text") for part in messages("Remove the cup")[0]["content"]] == parts
+    assert [part.get("text") for part in style("pvc").messages("Remove the cup")[0]["content"]] == parts
 
 
 def test_a_trained_judge_is_asked_about_what_it_has_not_learnt_as_general_models_are():
@@ -109,11 +124,11 @@ def test_a_general_model_is_never_asked_the_trained_judges_question_by_default()
     for backend in ("served", "transformers"):
         for model, own, prompt in (
             ("Qwen/Qwen3-VL-8B-Instruct@main", {}, "decision"),
-            ("models/no_folder", {}, "pvc"),
+            ("models/no_folder", {}, "decision"),
             ("me/my-judge", {"prompt": "pvc"}, "pvc"),
         ):
             setting = read("judges.j", JudgeSetting, {"backend": backend, "model": model, **own, **local})
-            assert setting.asked(setting.model) == prompt
+            assert setting.asked("judges.j", setting.model) == prompt
 
 
 @pytest.mark.parametrize("bad", [("votes", "visual_quality"), ("decision", "beauty")])

@@ -17,10 +17,9 @@ from training_pairs import setting
 
 from editjudge.core import images
 from editjudge.core.errors import FileError
-from editjudge.judges.prompt import completion, messages
 from editjudge.judges.protocol import Edit, Question, swapped
 from editjudge.judges.rubrics import Rubric, pointwise
-from editjudge.judges.styles import Style, style
+from editjudge.judges.styles import Style, completion, style
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Chooser, load
 from editjudge.models.families.qwen_vl import KEPT_IMAGES
@@ -47,7 +46,7 @@ def chat(model: ChatModel, shown: dict[bytes, np.ndarray]) -> Callable[..., Chat
     """chat("text", 0, 1, 2): a question about three of the images."""
 
     def make(instruction: str, *which: int) -> Chat:
-        return Chat(model.render(messages(instruction)), tuple(list(shown)[n] for n in which), 6)
+        return Chat(model.render(style("pvc").messages(instruction)), tuple(list(shown)[n] for n in which), 6)
 
     return make
 
@@ -261,7 +260,7 @@ def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(judg
 def probability(judge: ChatModel, question: Question, reply: str) -> float:
     """p_a from one unpadded forward pass over the prompt and a reply up to its last " A": without generate or batch."""
     processor = judge.processor
-    text = processor.apply_chat_template(messages(question.instruction), tokenize=False, add_generation_prompt=True)
+    text = judge.render(style("pvc").messages(question.instruction))
     shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
     inputs = processor(images=[shown], text=[text + reply[: reply.rindex(" A")]], return_tensors="pt")
     with torch.no_grad():

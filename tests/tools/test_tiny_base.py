@@ -15,7 +15,8 @@ from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.judges.prompt import WINNERS, completion, messages
+from editjudge.core.winner import WINNERS
+from editjudge.judges.styles import completion, style
 from editjudge.models.chat.checkpoint import load_processor
 from editjudge.sources.builtin import photos
 from tools.tiny_base import looks, pretrain, samples, tiny
@@ -49,7 +50,7 @@ def test_tokenizer_writes_anything_and_tells_the_winners_apart():
 def test_images_come_to_the_asked_size(size: int, patches: int):
     processor = tiny.processor(tiny.tokenizer(), size)
     image = np.zeros((3 * size, 3 * size, 3), dtype=np.uint8)
-    text = processor.apply_chat_template(messages("x"), tokenize=False, add_generation_prompt=True)
+    text = processor.apply_chat_template(style("pvc").messages("x"), tokenize=False, add_generation_prompt=True)
     inputs = processor(images=[[image] * 3], text=[text], return_tensors="pt")
     assert inputs["pixel_values"].shape == (3 * patches, 2 * 3 * 16 * 16)
     tokens = tiny.tokenizer()
@@ -67,7 +68,7 @@ def test_load_processor(base_dir: Path):
     processor = load_processor(base_dir)
     assert isinstance(processor, Qwen3VLProcessor)
     assert processor.image_processor.size["longest_edge"] == 64 * 96
-    text = processor.apply_chat_template(messages("x"), tokenize=False, add_generation_prompt=True)
+    text = processor.apply_chat_template(style("pvc").messages("x"), tokenize=False, add_generation_prompt=True)
     assert text.count("<|vision_start|><|image_pad|><|vision_end|>") == 3
     assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
 
@@ -109,7 +110,7 @@ def test_a_batch_is_what_the_processor_makes():
     images, winner, instructions = make_batch(np.random.default_rng(0), 4)
     batch = pretrain.examination(net, TOKENS, (images, winner, instructions))
     texts = [
-        processor.apply_chat_template(messages(text), tokenize=False, add_generation_prompt=True)
+        processor.apply_chat_template(style("pvc").messages(text), tokenize=False, add_generation_prompt=True)
         + completion(pretrain.SIDES[side])
         + "<|im_end|>\n"
         for text, side in zip(instructions, winner, strict=True)

@@ -18,7 +18,7 @@ from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from editjudge.core import images
-from editjudge.judges.prompt import messages
+from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES
@@ -130,7 +130,9 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     accelerator.random_base.write(tmp_path / "base", shape)
     [pair], pictures = accelerator.samples(1, shape.pixels)
     processor = load_processor(tmp_path / "base")
-    text = processor.apply_chat_template(messages(pair.instruction), tokenize=False, add_generation_prompt=True)
+    text = processor.apply_chat_template(
+        style("pvc").messages(pair.instruction), tokenize=False, add_generation_prompt=True
+    )
     shown = [images.decode(pictures[getattr(pair, name)]) for name in SIDES]
     inputs = processor(images=[shown], text=[text], return_tensors="pt")
     net = load_model(tmp_path / "base")

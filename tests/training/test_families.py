@@ -28,10 +28,10 @@ from editjudge.cli import settings
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.settings import read
-from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSetting, ScorerEntry
+from editjudge.judges.styles import style
 from editjudge.models.chat import checkpoint
 from editjudge.models.chat.checkpoint import PatchProduct, bound, load_model, load_processor
 from editjudge.models.chat.forms import Inquiry, InquiryForm, RawReply
@@ -68,7 +68,7 @@ def replies(model: ChatModel, pictures: dict[str, bytes], alone: bool = False) -
     asked = [("Remove the cup", "012"), ("Remove the cup", "021"), ("Make the whole picture look old", "312"), ("", "")]
     why = [{"role": "user", "content": [{"type": "text", "text": "Why"}]}]
     chats = [
-        Chat(model.render(messages(words) if words else why), tuple(pictures[name] for name in shown), 5)
+        Chat(model.render(style("pvc").messages(words) if words else why), tuple(pictures[name] for name in shown), 5)
         for words, shown in asked
     ]
     pixels = {image: images.decode(image) for chat in chats for image in chat.images}
@@ -177,7 +177,7 @@ def test_a_scorer_of_any_family(family: Path, scored: list[Sample], pictures: di
 def test_bounds_on_pixels(family: Path) -> None:
     """They are obeyed, or refused where a processor shows all images at one size."""
     shown = images.decode(png(0, 200, 140))
-    text = "x" + load_processor(family).apply_chat_template(messages("x"), tokenize=False)
+    text = "x" + load_processor(family).apply_chat_template(style("pvc").messages("x"), tokenize=False)
 
     def tokens(least: int, most: int) -> int:
         processor = bound(load_processor(family), least, most)

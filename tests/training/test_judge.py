@@ -25,9 +25,8 @@ from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 from editjudge.core import images
 from editjudge.judges import opening
 from editjudge.judges.asking import ChatJudge
-from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
-from editjudge.judges.styles import style
+from editjudge.judges.styles import completion, style
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import load
 from editjudge.models.endpoint.pictures import PixelLimits

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneratio
 
 from editjudge.core.prompts import Prompt
 from editjudge.core.winner import SIDES
-from editjudge.judges.prompt import completion, messages
+from editjudge.judges.styles import completion, style
 from tools.tiny_base import looks
 from tools.tiny_base.samples import any_words
 from tools.tiny_base.settings import PretrainSettings
@@ -37,6 +37,7 @@ MakeBatch: TypeAlias = Callable[[np.random.Generator, int, float], Samples]
 
 IGNORED = -100
 NOTHING = torch.zeros(0)
+JUDGING = style("pvc")
 LOOKING = Prompt.load(str(Path(__file__).with_name("looking.yaml")))
 CONTRASTS, QUESTION, ANSWER = 0.5, 0.3, 2.0  # weights of losses; cells and the reply as a whole have 1
 CELLS_ONLY = 0.2  # share of the steps that are taught cells and the form of the reply only: the rest would be noise
@@ -128,7 +129,7 @@ def lesson(
 def examination(net: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, samples: Samples) -> Batch:
     """Asks of each sample the judge's question."""
     images, winner, instructions = samples
-    return collate(net, tokenizer, images, [messages(text) for text in instructions], winner)
+    return collate(net, tokenizer, images, [JUDGING.messages(text) for text in instructions], winner)
 
 
 def collate(

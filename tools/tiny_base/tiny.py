@@ -18,7 +18,8 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3VLConfi
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextAttention
 
-from editjudge.judges.prompt import WINNERS, completion, messages
+from editjudge.core.winner import WINNERS
+from editjudge.judges.styles import completion, style
 from editjudge.models.chat.checkpoint import without_video
 from tools.tiny_base.settings import TinySettings
 
@@ -43,7 +44,7 @@ def tokenizer(instructions: Sequence[str] = (), vocab_size: int = 768) -> PreTra
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    prompt = [part["text"] for part in messages("")[0]["content"] if part["type"] == "text"]
+    prompt = [part["text"] for part in style("pvc").messages("")[0]["content"] if part["type"] == "text"]
     fixed = [*prompt, *(completion(winner) for winner in WINNERS), "user\n", "assistant\n"]
     bpe.train_from_iterator([*fixed * 4, *instructions], trainer)
     return PreTrainedTokenizerFast(

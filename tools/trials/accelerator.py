@@ -37,9 +37,9 @@ import numpy as np
 import torch
 
 from editjudge.core import images, params
-from editjudge.judges.prompt import WINNERS, completion, messages
+from editjudge.core.winner import WINNERS
 from editjudge.judges.protocol import Question, combine_all, in_both_orders
-from editjudge.judges.styles import style
+from editjudge.judges.styles import completion, style
 from editjudge.models.chat.checkpoint import load_processor
 from editjudge.models.chat.local_model import load
 from editjudge.models.weights.merge import merge_adapter
@@ -172,7 +172,9 @@ def samples(count: int, pixels: int) -> tuple[list[Sample], dict[str, bytes]]:
 def load_of(base: Path, sample: Sample, pictures: Mapping[str, bytes]) -> Load:
     """What a pair costs, by the processor."""
     processor = load_processor(base)
-    text = processor.apply_chat_template(messages(sample.instruction), tokenize=False, add_generation_prompt=True)
+    text = processor.apply_chat_template(
+        style("pvc").messages(sample.instruction), tokenize=False, add_generation_prompt=True
+    )
     shown = [images.decode(pictures[getattr(sample, name)]) for name in SIDES]
     inputs = processor(images=[shown], text=[text], input_data_format="channels_last", return_tensors="pt")
     reply = len(processor.tokenizer(completion(sample.winner))["input_ids"]) + 2  # its end, and the line's

@@ -241,23 +241,20 @@ def read_lines(path: Path) -> list[GalleryLine]:
     return gallery_lines.parse(path.read_bytes(), str(path))
 
 
-def import_scorer(
-    *, checkpoint: str, base: str, code: Path, config: str, out: Path, overwrite: Overwrite = False
-) -> None:
+def import_scorer(*, checkpoint: str, base: str, out: Path, overwrite: Overwrite = False) -> None:
     """Make a scorer of EditReward's published checkpoint: a folder for `scorers`, and for `editjudge score --judge`.
 
     Args:
         checkpoint: The folder or hub id of its model.pth or model.safetensors.
         base: The folder or hub id of the model that it was trained from.
-        code: A clone of its code, for its rubrics and settings.
-        config: The name of its settings there, such as EditReward-MiMo-VL-7B-SFT-2508.
         out: The new folder."""
     check_free(out, overwrite)
     from editjudge.judges.scorers.editreward import import_editreward  # it loads torch
 
-    own = hub.find("--checkpoint", checkpoint, (*hub.CHECKPOINT, "model.pth"), "TIGER-Lab/" + config)
-    import_editreward(own, hub.find("--base", base), code, config, out)
-    print(f"{out}: a scorer of {config}")
+    example = "TIGER-Lab/EditReward-MiMo-VL-7B-SFT-2508"
+    own = hub.find("--checkpoint", checkpoint, (*hub.CHECKPOINT, "model.pth"), example)
+    import_editreward(own, hub.find("--base", base), out)
+    print(f"{out}: a scorer of {checkpoint}")
 
 
 def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:

@@ -20,6 +20,7 @@ from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import resume
+from editjudge.judges.protocol import CONSISTENCY, Dimension
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -45,6 +46,7 @@ def compare(
     task: str | None = None,
     measures: list[str] | None = None,
     box: list[Box] | None = None,
+    dimension: Dimension = CONSISTENCY,
     html: Path | None = None,
     params: Params = None,
 ) -> None:
@@ -63,6 +65,7 @@ def compare(
         task: Print the measures of this task's recipe, such as color_alter; the judge `measures` needs it.
         measures: Print these measures, such as ssim, or with an area, unedit_area.ssim.
         box: Where the edit is: X0 Y0 X1 Y1 in pixels. May be given several times.
+        dimension: In which respect the edits are compared.
         html: Write all of it with the images as one page."""
     if task and measures:
         raise UserError("--task and --measures exclude each other")
@@ -76,7 +79,8 @@ def compare(
         api.recipe_asked(task, names, boxes, "--box")
         first, second = (api.measure(source, edit, names, **about).values for edit in (a, b))
         figures = {name: (value, second[name]) for name, value in first.items()}
-    found = {name: api.compare(source, a, b, instruction, judge=name, **about) for name in judges}
+    asked = about | {"dimension": dimension}
+    found = {name: api.compare(source, a, b, instruction, judge=name, **asked) for name in judges}
     rows = [
         (what, each.winner or f"no verdict: {each.reason}", each.p_a)
         for name, both in found.items()
@@ -118,7 +122,7 @@ def score(
 
     Args:
         scorer: A name in `scorers` or `raters` of the settings (dino_i needs no model), or the folder or hub id of a
-            scorer, or of a chat model, which is asked with VIEScore's prompts.
+            scorer, a rater, or a chat model, which is asked with VIEScore's prompts.
         source: The image before the edit: PNG, JPEG or WebP.
         edit: The edited image.
         instruction: What was asked for.

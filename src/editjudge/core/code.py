@@ -52,6 +52,15 @@ NO_RESULT = {
     "photos/settings": "fields of the photographs' models; those that matter are in a record's name",
 }
 
+# Of these folders of judges/prompts a training uses one file alone, which params.yaml names at this key, or none: a
+# question that is not learnt trains nothing again. (In parts: a path in a text counts as used here.)
+PROMPTS = ("judges", "prompts")
+PUBLISHED: dict[str, str | None] = {"published": None, "published_pairs": None}
+CHOSEN: dict[str, dict[str, str | None]] = {
+    "train_judge": {"comparisons": "train_judge.prompt"} | PUBLISHED,
+    "train_scorer": {"comparisons": None, "tasks": None} | PUBLISHED,
+}
+
 
 class Source(NamedTuple):
     """What a file says. version: of what it computes; modules, texts: that a module names."""
@@ -153,18 +162,37 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:CHARS]
 
 
+def unused(module: str) -> frozenset[str]:
+    """The data files of a stage's module that CHOSEN leaves out. ParamsError: params.yaml does not name the one."""
+    found = set[str]()
+    for folder, key in CHOSEN.get(module.rpartition(".")[2], {}).items():
+        name = params.leaf(params.load(), key) if key else None
+        found |= {
+            _name(file) for file in SOURCE.joinpath(PACKAGE, *PROMPTS, folder).glob("*.yaml") if file.stem != name
+        }
+    return frozenset(found)
+
+
+def _name(file: Path) -> str:
+    return file.relative_to(SOURCE.parent).as_posix()
+
+
 @cache
 def _files(module: str) -> dict[str, str]:
     """A version for each data file that a module names."""
     folders = (cast(Path, file_of(module)).parent, SOURCE / PACKAGE)
     paths = (folder / text for text in _source(module).texts for folder in folders)
     found = (file for path in paths for file in ([path] if path.is_file() else path.glob("*.yaml")))
-    return {file.relative_to(SOURCE.parent).as_posix(): _known_source(file).version for file in found}
+    return {_name(file): _known_source(file).version for file in found}
 
 
-def version(modules: Iterable[str]) -> str:
-    """A short hash of what the named modules and their data files compute. Raises ModuleNotFoundError."""
-    parts = [part for name in sorted(modules) for part in (_source(name).version, *sorted(_files(name).values()))]
+def version(modules: Iterable[str], but: Set[str] = frozenset()) -> str:
+    """A short hash of what the named modules and their data files compute, but for some of these. Raises
+    ModuleNotFoundError."""
+    parts = list[str]()
+    for name in sorted(modules):
+        files = sorted(version for file, version in _files(name).items() if file not in but)
+        parts += [_source(name).version, *files]
     return _hash("".join(parts).encode())
 
 
@@ -179,12 +207,13 @@ def upstream(module: str, apart: Set[str] = frozenset()) -> set[str]:
 
 
 @cache
-def identity(*modules: str, apart: frozenset[str] = frozenset()) -> str:
+def identity(*modules: str, apart: frozenset[str] = frozenset(), but: frozenset[str] = frozenset()) -> str:
     """The version of all code that results of the modules depend on: theirs and that of what they use.
 
-    Left out are NO_RESULT, and `apart`: modules that have an identity of their own in the same record's name."""
+    Left out are NO_RESULT, and `apart`: modules that have an identity of their own in the same record's name. but: data
+    files that do not count, see `unused`."""
     apart |= {f"{PACKAGE}.{path.replace('/', '.')}" for path in NO_RESULT}
-    return version({name for module in modules for name in upstream(module, apart)})
+    return version({name for module in modules for name in upstream(module, apart)}, but)
 
 
 def stage_file(stage: str) -> Path:
@@ -214,8 +243,8 @@ def describe(module: str) -> dict[str, dict[str, str]]:
     """What the module's results depend on beside its inputs: a version for each module of ours and each file.
 
     Files are the data files of these modules, and the contracts that the module names."""
-    modules = sorted(upstream(module))
-    files = {name: version for each in modules for name, version in _files(each).items()}
+    modules, but = sorted(upstream(module)), unused(module)
+    files = {name: version for each in modules for name, version in _files(each).items() if name not in but}
     schemas = [params.CONTRACTS / f"{text}.schema.json" for text in _source(module).texts]
     files |= {f"stages/{file.name}": _known_source(file).version for file in schemas if file.is_file()}
     return {"modules": {name: _source(name).version for name in modules}, "files": dict(sorted(files.items()))}

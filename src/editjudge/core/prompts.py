@@ -11,9 +11,10 @@ in the place of theirs, one after the other."""
 import ast
 import json
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,14 +27,16 @@ from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Positive, Text, known, read
 
 PACKAGE = Path(__file__).parents[1]
-RECORDED = "judge_prompt.yaml"  # beside the weights of a judge: what it was trained to be asked
+# Beside weights: what a judge was trained to be asked, and the folder of a rater's rubrics. They come with the weights,
+# from strangers too: such a file may fetch no words, and has no pattern that is searched for in replies.
+RECORDED, RECORDED_RUBRICS = "judge_prompt.yaml", "rater_rubrics"
+NOT_RECORDED = ("words", "replace", "sides")
 FIELDS = ("instruction", "criteria", "first", "second", "scale", "names", "coordinates")
 # What reading a stranger's file raises: it is not there, nests too deep, or has something else in the place.
-UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError, yaml.YAMLError)
-NO_TEXT = (*UNREADABLE, LookupError, TypeError, StopIteration)
+NO_TEXT = (OSError, SyntaxError, ValueError, RecursionError, MemoryError, yaml.YAMLError, LookupError, TypeError)
 _IMAGE = re.compile(r"\n?\{(source|a|b|edited)\}\n?")
 _EXACT = re.compile(r"\{(source|a|b|edited)\}")
-_WORDS = re.compile(r"\{(\w+):([\w.]+)\}")
+_MARK = re.compile(r"\{type\}|\{(\w+):((?:[\w.]|\{type\})*)(\}?)")
 _FIELD = re.compile(r"\{(\w+)\}")
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]*)\|>")
 
@@ -103,25 +106,47 @@ class Prompt:
         return [*system, {"role": "user", "content": content}]
 
 
-def read_file(name: str, type_: str = "") -> dict[str, Any]:
+def read_file(name: str, type_: str | None = "") -> dict[str, Any]:
     """What a prompt's file says, with the texts of the files that its `words` names; `{type}` stands for the edit's.
+    type_: None leaves texts that depend on it as they are written, for who looks at all else.
 
-    FileError, with where to get it: a file of words is missing, or not the one that is meant."""
-    said = read_lined(PACKAGE / name).value
+    FileError, with where to get it: a file of words is missing, or not the one that is meant; it has no such text; the
+    type is wanted and empty; or a file beside weights says what only a user may."""
+    said, path = read_lined(PACKAGE / name).value, Path(name)
+    if {path.name, path.parent.name} & {RECORDED, RECORDED_RUBRICS} and (strange := said.keys() & NOT_RECORDED):
+        raise FileError(f"{name} lies beside weights: it may not have {', '.join(sorted(strange))}")
     words = read(f"{name}.words", Mapping[Text, Words], said.pop("words", {}))
     marks = read(f"{name}.replace", Mapping[Text, Text], said.pop("replace", {}))
     for each in words.values():
         if not (file := Path(each.file)).is_file() or each.sha256 not in (None, sha256(file)):
-            get = f"curl --create-dirs -o {file} {each.url}"
+            get = f"curl --create-dirs -o {shlex.quote(each.file)} {shlex.quote(each.url)}"
             raise FileError(f"{name}: {file}: not there, or another: its words are not ours to give: {get}")
 
-    def theirs(place: re.Match[str]) -> str:
-        text = text_in(Path(words[place[1]].file), place[2]) if place[1] in words else place[0]
-        for mark, own in marks.items():
-            text = text.replace(mark, own)
-        return json.dumps(text)[1:-1]
+    def put(mark: re.Match[str]) -> str:
+        if "{type}" in mark[0] and not type_:
+            if type_ is None:
+                return mark[0]
+            raise FileError(f"{name}: what is asked depends on the type of the edit, and none is given")
+        own, place, end = mark.groups()
+        if own is None or not (words and (end or own in words)):  # the type itself; a brace in words of one's own
+            return mark[0].replace("{type}", str(type_))
+        if own not in words or not (place and end):
+            raise FileError(f"{name}: {mark[0]} names no text; `words` has {', '.join(words)}")
+        text = text_in(Path(words[own].file), place.replace("{type}", str(type_)))
+        for each, by in marks.items():
+            text = text.replace(each, by)
+        return text
 
-    return json.loads(_WORDS.sub(theirs, json.dumps(said).replace("{type}", type_)))
+    return {key: _changed(value, partial(_MARK.sub, put)) for key, value in said.items()}
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with every text in it, at any depth, changed."""
+    if isinstance(value, dict):
+        return {key: _changed(each, change) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_changed(each, change) for each in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def text_in(file: Path, place: str) -> str:
@@ -137,13 +162,15 @@ def text_in(file: Path, place: str) -> str:
         for key in place.split("."):
             found = found[int(key) if isinstance(found, list) else key]
         return _a_text(found).removesuffix(end)
-    except NO_TEXT as error:
+    except (*NO_TEXT, StopIteration) as error:
         raise FileError(f"{file} has no text {place} ({type(error).__name__})") from None
 
 
 def _text(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_text, node.values))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left) + _text(node.right)
     return f"{{{ast.unparse(node.value)}}}" if isinstance(node, ast.FormattedValue) else _a_text(ast.literal_eval(node))
 
 

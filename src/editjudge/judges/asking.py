@@ -2,12 +2,12 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from editjudge.core import code, hub, params
 from editjudge.core.errors import FileError, UserError
@@ -16,7 +16,18 @@ from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
 from editjudge.engine.workers import Failure, Workers, devices_of, workers_for
 from editjudge.judges import protocol, rubrics
-from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Rating, Score, Unscored
+from editjudge.judges.protocol import (
+    CONSISTENCY,
+    BothOrders,
+    Dimension,
+    Edit,
+    Judge,
+    Question,
+    Rating,
+    Score,
+    Unscored,
+    Verdict,
+)
 from editjudge.judges.scorers import features
 from editjudge.judges.settings import (
     ChatJudgeSetting,
@@ -34,6 +45,9 @@ from editjudge.vision.folders import OUT_OF_MEMORY
 CHUNK = 128  # edits of a scorer between writes to the store
 CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
+ALIKE: Mapping[str, Dimension] = {aspect: aspect for aspect in rubrics.ASPECTS}  # VIEScore's scores by their own names
+T = TypeVar("T")
+AnyScorer: TypeAlias = CheckpointSetting | FeatureSetting
 
 
 class ChatJudge(Judge):
@@ -44,9 +58,10 @@ class ChatJudge(Judge):
     def __init__(self, where: str, setting: ChatJudgeSetting | RaterSetting, store: Path | None = None) -> None:
         """Checks the model's folder or key; nothing is loaded. ParamsError. FileError: a published model's words."""
         self.setting, self.model_setting = setting, models.at_hand(where, setting.model)
-        self.form = setting.rubrics if isinstance(setting, RaterSetting) else setting.asked(self.model_setting)
+        self.form = setting.asked(where, self.model_setting)
+        self.score_margin = setting.score_margin if isinstance(setting, ChatJudgeSetting) else 0.0
         rates = isinstance(setting, RaterSetting) or self.form in rubrics.RATERS
-        self.outline = rubrics.outline(self.form) if rates else None
+        self.outline = rubrics.questions(self.form, aspects=ALIKE) if rates else None
         _ = self.outline or style(self.form)  # whose words are missed here, before anything is asked
         super().__init__(where, models.open_account(where, self.model_setting), store)
 
@@ -62,22 +77,25 @@ class ChatJudge(Judge):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        if self.form in rubrics.SCALES:
-            return rubrics.ASPECTS
         return self.outline.names if self.outline else ()
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """See `Judge.compare`. By scores each edit is scored once, however many pairs it is in; its score of this
-        dimension counts, or the overall one where it has none."""
-        setting = self.setting
-        assert isinstance(setting, ChatJudgeSetting)
+        dimension counts, or the overall one where it has none. Published words that ask about other dimensions alone
+        give no verdict about this one."""
         if self.outline:
             scores = self._scores([edit for question in questions for edit in question.edits], dimension)
-            return protocol.compare_by_scores(questions, scores, setting.score_margin)
-        both = protocol.in_both_orders(questions)
+            return protocol.compare_by_scores(questions, scores, self.score_margin, dimension)
+        assert isinstance(self.setting, ChatJudgeSetting)
+        both, own = protocol.in_both_orders(questions), style(self.form, dimension).dimensions
         asked = partial(style, self.form, dimension)
-        answers = by_kind([*map(own_task, both)], both, lambda task, of: self.model.answers(asked(task), of))
-        return protocol.combine_all([*map(protocol.majority, answers)], setting.rule, setting.tie_margin)
+        if own and dimension not in own:
+            why = f"{self.form} asks about {' and '.join(own)}, not about {dimension}"
+            verdicts = [Verdict(question.key, reason=why) for question in both]
+        else:
+            answers = by_kind([*map(own_task, both)], both, lambda task, of: self.model.answers(asked(task), of))
+            verdicts = [*map(protocol.majority, answers)]
+        return protocol.combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """The overall score, and what it was made of: by VIEScore 0..10; by a rubric the dimensions as rated, 1..5, and
@@ -88,55 +106,38 @@ class ChatJudge(Judge):
             raise UserError(f"{self.where} compares two edits: its prompt {self.form} scores none")
         return self._scores(edits, "overall")
 
-    def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
-        about: tuple[Dimension, ...] = rubrics.ASPECTS if dimension == "overall" else (dimension,)
-        asked, kinds = dict[str, rubrics.Questions](), [self._kind(edit) for edit in edits]
-        for kind in dict.fromkeys(kinds):
-            with suppress(FileError):
-                found = rubrics.questions(self.form, kind, dict(zip(about, about, strict=True)))
-                asked |= {kind: found} if found.overall else {}
-        places = [n for n, kind in enumerate(kinds) if kind in asked]
-        scores: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
-        for n, runs in zip(places, self._rate(asked, [edits[n] for n in places]), strict=True):
-            scores[n] = score = asked[kinds[n]].score(runs)
-            if isinstance(score, Score) and dimension in score.dimensions:
-                scores[n] = replace(score, overall=score.dimensions[dimension])
-        return scores
-
-    def _rate(self, asked: Mapping[str, rubrics.Questions], edits: Sequence[Edit]) -> list[list[Rating]]:
+    def rate(self, edits: Sequence[Edit]) -> list[list[Rating]]:
+        """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
+        type without a rubric."""
+        asked = {kind: rubrics.questions(self.form, kind) for kind in map(self._kind, edits)}
         return by_kind([*map(self._kind, edits)], edits, lambda kind, of: asked[kind].rate(self.model.answers, of))
+
+    def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
+        about: Mapping[str, Dimension] = ALIKE if dimension == "overall" else {dimension: dimension}
+
+        def scored(kind: str, of: Sequence[Edit]) -> list[Score | Unscored]:
+            with suppress(FileError):
+                asked = rubrics.questions(self.form, kind, about)
+                if asked.overall:
+                    return [asked.score(runs) for runs in asked.rate(self.model.answers, of)]
+            return [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in of]
+
+        return by_kind([*map(self._kind, edits)], edits, scored)
 
     def _kind(self, edit: Edit) -> str:
         """The type of the edit, where the questions may depend on it."""
         return "" if self.form in rubrics.SCALES else rubrics.type_of(edit.task)
 
 
-class Rater(ChatJudge):
+def open_rater(where: str, given: Any, store: Path | None = None) -> ChatJudge:
     """The rater that `raters.<name>` describes: a model that scores single edits in words, by the rubric of each type.
     ParamsError."""
-
-    def __init__(self, where: str, given: Any, store: Path | None = None) -> None:
-        self.own = read(where, RaterSetting, given)
-        super().__init__(where, self.own, store)
-
-    def rate(self, edits: Iterable[Edit]) -> list[list[Rating]]:
-        """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
-        type without a rubric."""
-        edits = list(edits)
-        kinds = dict.fromkeys(map(self._kind, edits))
-        return self._rate({kind: rubrics.questions(self.form, kind) for kind in kinds}, edits)
-
-    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
-        """By the overall scores, whatever the dimension."""
-        scores = self.score([edit for question in questions for edit in question.edits])
-        return protocol.compare_by_scores(questions, scores, 0.0)
+    return ChatJudge(where, read(where, RaterSetting, given), store)
 
 
-def by_kind(
-    kinds: Sequence[str], asked: Sequence[Any], ask: Callable[[str, list[Any]], list[list[Any]]]
-) -> list[list[Any]]:
+def by_kind(kinds: Sequence[str], asked: Sequence[Any], ask: Callable[[str, list[Any]], list[T]]) -> list[T]:
     """The answers in the order of what is asked, where those of a kind are asked together."""
-    found: dict[int, list[Any]] = {}
+    found: dict[int, T] = {}
     for kind in dict.fromkeys(kinds):
         these = [n for n, each in enumerate(kinds) if each == kind]
         found |= zip(these, ask(kind, [asked[n] for n in these]), strict=True)
@@ -156,19 +157,24 @@ class ScorerJudge(Judge):
             if setting.scorer not in scorers:
                 raise params.ParamsError(f"scorers has no {setting.scorer!r}; {known(setting.scorer, scorers)}")
             given = scorers[setting.scorer]
-        self.entry = (f"scorers.{setting.scorer}", given)
-        check_scorer(*self.entry)
+        self.place = f"scorers.{setting.scorer}"
+        self.entry = read(self.place, ScorerEntry, given)
+        self.folder = folder_of(self.place, self.entry)
         super().__init__(where, Account(where.rpartition(".")[2]), store)
         self.setting = setting
 
     @functools.cached_property
     def _workers(self) -> Workers:
-        where = places(*self.entry)
-        return self._started.enter_context(workers_for(partial(_scoring, *self.entry), where, len(where)))
+        where = places(self.place, self.entry)
+        return self._started.enter_context(workers_for(partial(_scoring, self.place, self.entry), where, len(where)))
 
     @functools.cached_property
     def _identity(self) -> list[Any]:
-        return identity(*self.entry)
+        """What decides its answers: setting, code and weights."""
+        matters = {name: value for name, value in asdict(self.entry).items() if name not in NO_MATTER}
+        files = sorted(file for file in self.folder.rglob("*") if file.is_file()) if self.folder else []
+        version = code.identity(features.__name__ if isinstance(self.entry, FeatureSetting) else CHECKPOINT)
+        return [matters, version, [[file.name, file_hash(file)] for file in files]]
 
     @property
     def identity(self) -> str:
@@ -176,24 +182,27 @@ class ScorerJudge(Judge):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        return dimensions_of(*self.entry)
+        if isinstance(self.entry, FeatureSetting):
+            return (self.entry.kind,)
+        from editjudge.judges.scorers.checkpoint import read_description
+
+        return read_description(cast(Path, self.folder)).dimensions
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """Verdicts about a dimension: by the score of that name, if the scorer has one, else by that of the setting's
         dimension, else by its overall score."""
         scores = self.score([edit for question in questions for edit in question.edits])
-        counted = [each if isinstance(each, Unscored) else self._counted(each, dimension) for each in scores]
-        return protocol.compare_by_scores(questions, counted, self.setting.score_margin)
+        counted = [each if isinstance(each, Unscored) else self._counted(each) for each in scores]
+        return protocol.compare_by_scores(questions, counted, self.setting.score_margin, dimension)
 
-    def _counted(self, score: Score, dimension: Dimension) -> Score:
-        """The score with that of the dimension as the overall one."""
+    def _counted(self, score: Score) -> Score:
+        """The score with that of the setting's dimension as the overall one."""
         own = self.setting.dimension
         if own is not None and own not in score.dimensions:
             where = f"the judge of the scorer {self.setting.scorer}: its dimension {own!r}"
             raise params.ParamsError(f"{where} is none; {known(own, list(score.dimensions))}")
         value = score.overall if own is None else score.dimensions[own]
         told = ", ".join(f"{name} {each:.6f}" for name, each in score.dimensions.items())
-        value = score.dimensions.get(dimension, value)
         return replace(score, overall=value, said=f"overall {score.overall:.6f}, {told}")
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
@@ -241,61 +250,37 @@ class ScorerJudge(Judge):
                 self.account.asked += 1
 
 
-def open_scorer(where: str, given: Any, device: str = "auto") -> protocol.Scorer:
-    """The scorer that `where` (scorers.<name>) describes, its model loaded. device: that of an entry whose own is auto.
-    ParamsError, FileError."""
-    setting = read(where, ScorerEntry, given)
+def open_scorer(where: str, given: Any) -> protocol.Scorer:
+    """The scorer that `where` (scorers.<name>) describes, its model loaded. ParamsError, FileError."""
+    return _opened(where, read(where, ScorerEntry, given), "auto")
+
+
+def _opened(where: str, setting: AnyScorer, device: str) -> protocol.Scorer:
+    """device: that of an entry whose own is auto."""
     own = setting.device if setting.device != "auto" else device
     if isinstance(setting, FeatureSetting):
         return features.FeatureScorer(where, replace(setting, device=own))
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
-    folder = hub.find("scorers.model", setting.model)
-    return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, own)
+    return CheckpointScorer.load(hub.find(f"{where}.model", setting.model), setting.dtype, setting.batch_size, own)
 
 
-def places(where: str, given: Any) -> list[str]:
+def _scoring(where: str, setting: AnyScorer, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
+    """In a worker: the scores of a chunk of edits."""
+    return _opened(where, setting, device).score
+
+
+def places(where: str, setting: AnyScorer) -> list[str]:
     """Where workers with the scorer run: on its own device or, for auto, on each GPU; one of them on the CPU."""
-    setting = read(where, ScorerEntry, given)
     built_in = isinstance(setting, FeatureSetting) and setting.model == features.EMBEDDED
     return ["cpu"] if built_in else devices_of(f"{where}.device", setting.device)
 
 
-def dimensions_of(where: str, given: Any) -> tuple[str, ...]:
-    """The names of what the scorer scores. FileError: its folder holds none."""
-    setting = read(where, ScorerEntry, given)
-    if isinstance(setting, FeatureSetting):
-        return (setting.kind,)
-    from editjudge.judges.scorers.checkpoint import read_description
-
-    return read_description(hub.find(f"{where}.model", setting.model)).dimensions
-
-
-def _scoring(where: str, given: Any, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
-    """In a worker: the scores of a chunk of edits."""
-    return open_scorer(where, given, device).score
-
-
-def check_scorer(where: str, given: Any) -> None:
-    """ParamsError: a setting is wrong, or there is no such model, before anything is loaded."""
-    setting = read(where, ScorerEntry, given)
-    folder = _folder_of(where, setting)
-    if isinstance(setting, CheckpointSetting) and not (folder and (folder / "scorer.json").is_file()):
-        raise params.ParamsError(f"{where}.model: no scorer in {setting.model}: `dvc repro train_scorer` makes one")
-
-
-def identity(where: str, given: Any) -> list[Any]:
-    """What decides a scorer's answers: its setting, code and weights."""
-    setting = read(where, ScorerEntry, given)
-    matters = {name: value for name, value in asdict(setting).items() if name not in NO_MATTER}
-    folder = _folder_of(where, setting)
-    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder else []
-    version = code.identity(features.__name__ if isinstance(setting, FeatureSetting) else CHECKPOINT)
-    return [matters, version, [[file.name, file_hash(file)] for file in files]]
-
-
-def _folder_of(where: str, setting: CheckpointSetting | FeatureSetting) -> Path | None:
-    """The folder of the model, checked; None for the built-in one. ParamsError."""
+def folder_of(where: str, setting: AnyScorer) -> Path | None:
+    """The folder of a scorer's model, checked before anything is loaded; None for the built-in one. ParamsError."""
     if isinstance(setting, FeatureSetting):
         return features.folder_of(where, setting)
-    return hub.find(f"{where}.model", setting.model)
+    folder = hub.find(f"{where}.model", setting.model)
+    if not (folder / "scorer.json").is_file():
+        raise params.ParamsError(f"{where}.model: no scorer in {setting.model}: `dvc repro train_scorer` makes one")
+    return folder

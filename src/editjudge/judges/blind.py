@@ -37,5 +37,7 @@ def check_sight(folder: Path, adapter: str | None = None, dtype: Precision = "fl
         with torch.inference_mode():
             logits = model.model(**WholeChats(model.model, model.processor).inputs(chats, pixels)).logits
         answers = logits[:, -1].float().log_softmax(-1)
+    if not answers.isfinite().all():
+        raise FileError(f"{adapter or folder} is dead: what it answers are no finite numbers")
     if (answers[0] - answers[1]).abs().max() < SAME:
         raise FileError(f"{adapter or folder} is blind: it answers black images as it does others")

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import images
-from editjudge.core.errors import UserError
 from editjudge.core.records import Image
 from editjudge.engine.resume import RecordCache
 from editjudge.judges import protocol
-from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Edit, Question, Verdict, ahead
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, Verdict, ahead
 from editjudge.judges.settings import MeasuresSetting
 from editjudge.measures import pixel
 from editjudge.measures.annotation import batch
@@ -35,50 +34,42 @@ class MeasuresJudge(protocol.Judge):
         self.setting = setting
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
-        """See `Judge.compare`; a question without a context has no verdict. About the overall dimension it says what it
-        says of visual consistency."""
+        """See `Judge.compare`: the side with the better measures; a Tie where they are alike.
+
+        Of instruction following it is known whether the edit was made at all (`change`, EDITED), of visual quality how
+        much detail was lost or noise added (`pixel.detail_loss`, ALIKE; it needs no context). Of visual consistency and
+        overall, the sides' sums of primary measures (times their direction) decide, the first configured one that the
+        recipe names for each area; where those are equal, the votes of all measures; where those are, it is a Tie. A
+        question without a context has no verdict."""
         both = protocol.in_both_orders(questions)
-        verdicts, short = compare_many(both, self.store, dimension)
+        if dimension == "visual_quality":
+            taken, verdicts = dict[str, Mapping[Image, Any]](), _by_detail(both)
+        else:
+            taken = measured(both, self.store)
+            verdicts = [_by_measures(question, taken.get(question.key), dimension) for question in both]
+        short = sum(
+            any(batch.lacks_memory(taken[each.key][side]) for side in (each.a, each.b))
+            for each in both
+            if each.key in taken
+        )
         self.account.failures.update({"memory": short} if short else {})
         self.account.asked += len(both) - short
         for n, verdict in enumerate(verdicts):
             self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, verdict.reason is None)
         return protocol.combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
 
-    def score(self, edits: Sequence[Edit]) -> list[protocol.Score | protocol.Unscored]:
-        raise UserError(f"{self.where} compares two edits by measures, and scores none")
 
-
-def compare_many(
-    questions: Sequence[Question], store: RecordCache, dimension: Dimension = CONSISTENCY
-) -> tuple[list[Verdict], int]:
-    """The side with the better measures; a Tie where they are alike.
-
-    Second: of how many questions an image lacks a value because a model had too little memory.
-
-    Of instruction following it is known whether the edit was made at all (`change`, EDITED), of visual quality how much
-    detail was lost or noise added (`pixel.detail_loss`, ALIKE; it needs no context). Of visual consistency the sides'
-    sums of primary measures (times their direction) decide, the first configured one that the recipe names for each
-    area; where those are equal, the votes of all measures; where those are, it is a Tie."""
-    if dimension == "visual_quality":
-        return _by_detail(questions), 0
-    known, verdicts, short = measured(questions, store), [], 0
-    for question in questions:
-        if question.key not in known:
-            verdicts.append(Verdict(question.key, reason=NO_REGIONS))
-            continue
-        a, b = (known[question.key][side] for side in (question.a, question.b))
-        short += batch.lacks_memory(a) or batch.lacks_memory(b)
-        if failed := [side for side in (a, b) if side["status"] == "failed"]:
-            verdicts.append(Verdict(question.key, reason=failed[0]["reason"]))
-        elif dimension == "instruction_following":
-            made = [side["change"] >= EDITED for side in (a, b)]
-            verdicts.append(
-                Verdict(question.key, ahead(int(made[0]) - int(made[1])), None, f"edited: {made[0]}, {made[1]}")
-            )
-        else:
-            verdicts.append(compare(question.key, a["measures"], b["measures"]))
-    return verdicts, short
+def _by_measures(question: Question, taken: Mapping[Image, Any] | None, dimension: Dimension) -> Verdict:
+    """taken: what was measured of each side."""
+    if taken is None:
+        return Verdict(question.key, reason=NO_REGIONS)
+    a, b = taken[question.a], taken[question.b]
+    if failed := [side for side in (a, b) if side["status"] == "failed"]:
+        return Verdict(question.key, reason=failed[0]["reason"])
+    if dimension != "instruction_following":
+        return compare(question.key, a["measures"], b["measures"])
+    made = [side["change"] >= EDITED for side in (a, b)]
+    return Verdict(question.key, ahead(int(made[0]) - int(made[1])), None, f"edited: {made[0]}, {made[1]}")
 
 
 def _by_detail(questions: Sequence[Question]) -> list[Verdict]:
@@ -118,27 +109,26 @@ def compare(key: str, first: Measures, second: Measures) -> Verdict:
 
     An area whose primary measure neither side has does not count, as in pairs.tiers."""
     other = {(row["area"], row["measure"]): row for row in second}
-    pairs = [(row, other[row["area"], row["measure"]]) for row in first if (row["area"], row["measure"]) in other]
-    if not pairs:
+    areas: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    for row in first:
+        if (place := (row["area"], row["measure"])) in other:
+            areas.setdefault(row["area"], []).append((row, other[place]))
+    if not areas:
         return Verdict(key, reason="no measure of the task is configured")
-    seen: set[str] = set()
-    lacking: dict[str, str] = {}
-    primary, votes = 0.0, 0
-    for a, b in pairs:
-        leads = a["area"] not in seen
-        seen.add(a["area"])
-        if a["area"] in lacking:
-            continue
+    lacking = {}
+    for area, ((a, b), *_) in areas.items():
         if a["value"] is None or b["value"] is None:
-            if leads:
-                lacking[a["area"]] = f"{a['measure']} in {a['area']}: {a['reason'] or b['reason']}"
-                if a["value"] != b["value"]:
-                    return Verdict(key, reason=lacking[a["area"]])
-            continue
-        better = DIRECTIONS[a["measure"]] * (a["value"] - b["value"])
-        primary += better if leads else 0.0
-        votes += (better > TOLERANCE) - (better < -TOLERANCE)
-    if len(lacking) == len(seen):
+            lacking[area] = f"{a['measure']} in {area}: {a['reason'] or b['reason']}"
+            if a["value"] != b["value"]:
+                return Verdict(key, reason=lacking[area])
+    if len(lacking) == len(areas):
         return Verdict(key, reason=next(iter(lacking.values())))
+    gains = [
+        [DIRECTIONS[a["measure"]] * (a["value"] - b["value"]) for a, b in pairs if None not in (a["value"], b["value"])]
+        for area, pairs in areas.items()
+        if area not in lacking
+    ]
+    primary = sum(gain[0] for gain in gains)
+    votes = sum((each > TOLERANCE) - (each < -TOLERANCE) for gain in gains for each in gain)
     decision = primary if abs(primary) > TOLERANCE else votes
     return Verdict(key, ahead(decision), None, f"primary {primary:+.6f}, votes {votes:+d}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from editjudge.core import params
 from editjudge.core.settings import known, read
-from editjudge.judges.asking import ChatJudge, Rater, ScorerJudge
+from editjudge.judges.asking import ChatJudge, ScorerJudge, open_rater
 from editjudge.judges.measures_judge import MeasuresJudge
 from editjudge.judges.protocol import Judge
 from editjudge.judges.settings import ChatJudgeSetting, JudgeSetting, ScorerSetting
@@ -26,7 +26,7 @@ def open_judge(where: str, given: Any, store: Path | None = None) -> Judge:
     Raises ParamsError."""
     section, _, name = where.rpartition(".")
     if section == "raters":
-        return Rater(where, given, store)
+        return open_rater(where, given, store)
     if section == "scorers":
         return ScorerJudge(where, ScorerSetting(rule="agreement", scorer=name), store, given)
     setting = read(where, JudgeSetting, given)

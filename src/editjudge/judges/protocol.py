@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
+from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.records import Image
 from editjudge.core.winner import OTHER_SIDE, Winner
@@ -217,9 +218,9 @@ class Judge(ABC):
 
         EndpointError: an endpoint refuses the key or the model. ServingError: a server does not start."""
 
-    @abstractmethod
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """As `Scorer.score`. UserError: it only compares."""
+        raise UserError(f"{self.where} compares two edits, and scores none")
 
 
 def rounded(value: float | None) -> float | None:
@@ -272,11 +273,16 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
 
 
 def compare_by_scores(
-    questions: Sequence[Question], scores: Sequence[Score | Unscored], margin: float
+    questions: Sequence[Question], scores: Sequence[Score | Unscored], margin: float, dimension: Dimension
 ) -> list[BothOrders]:
-    """Comparisons by overall scores, the same in both orders. scores: A's and B's of each question in turn."""
+    """Comparisons by the scores of the dimension, or by the overall ones where it has none, the same in both orders.
+    scores: A's and B's of each question in turn."""
     found = []
-    for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
+    counted = [
+        each if isinstance(each, Unscored) else replace(each, overall=each.dimensions.get(dimension, each.overall))
+        for each in scores
+    ]
+    for question, a, b in zip(questions, counted[::2], counted[1::2], strict=True):
         winner, reason = winner_of(a, b, margin)
         verdict = Verdict(question.key, winner, None, f"{a.said or ''}\n{b.said or ''}", reason)
         values = [None if isinstance(each, Unscored) else each.overall for each in (a, b)]

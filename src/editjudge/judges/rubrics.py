@@ -18,6 +18,7 @@ import ast
 import math
 import operator
 import re
+import shutil
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -72,6 +73,7 @@ VIESCORE = {"semantics": ASPECTS[0], "quality": ASPECTS[1]}  # what suites call 
 CAPPED = "mean(adherence, min(quality, adherence), min(preservation, adherence))"
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 FUNCTIONS: dict[str, Callable[..., float]] = {"mean": fmean, "min": min, "max": max, "sqrt": lambda of: math.sqrt(*of)}
+FUNCTIONS["floor"] = lambda of: math.floor(*of)
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
 RATERS = (*SCALES, *PUBLISHED)  # what a judge of pairs may ask about each edit, too
 
@@ -192,13 +194,19 @@ def capped(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def load(name: str, type_: str) -> Rubric:
-    """The rubric of a set (SETS) for a type of edits. FileError: there is none; ParamsError: it is no rubric."""
-    if name not in SETS:
+    """The rubric for a type of edits of a set: of SETS, or in a folder. FileError: there is none; ParamsError: it is no
+    rubric."""
+    folder = SETS.get(name, str(Path(name).absolute()))
+    if not (types := prompts.names(folder)):
         raise FileError(f"no rubrics {name!r}; {known(name, SETS)}")
-    types = prompts.names(SETS[name])
     if type_ not in types and ANY not in types:
-        raise FileError(f"{SETS[name]} has no rubric of type {type_!r}; {known(type_, types)}")
-    return Rubric.load(f"{SETS[name]}/{type_ if type_ in types else ANY}.yaml")
+        raise FileError(f"{folder} has no rubric of type {type_!r}; {known(type_, types)}")
+    return Rubric.load(f"{folder}/{type_ if type_ in types else ANY}.yaml")
+
+
+def record(name: str, weights: Path) -> None:
+    """Copies a set of rubrics beside the weights that learn it."""
+    shutil.copytree(prompts.PACKAGE / SETS[name], weights / prompts.RECORDED_RUBRICS)
 
 
 def _number(said: set[str], least: int, most: int, whole: bool) -> tuple[float | None, str | None]:
@@ -246,8 +254,8 @@ class Questions:
     """What a model is asked about an edit, and what its numbers come to: a file of judges/prompts/published.
 
     calls: by name, each a chat of its own. scores: of an edit, by formulas of the calls' numbers; these, if left out.
-    overall: a formula of the scores; empty: there is none. Formulas have names, numbers, + - * /, min, max, mean and
-    sqrt; a function leaves out what is not applicable."""
+    overall: a formula of the scores; empty: there is none. Formulas have names, numbers, + - * /, min, max, mean, sqrt
+    and floor; a function leaves out what is not applicable."""
 
     version: Positive
     source: Text
@@ -300,13 +308,13 @@ class Questions:
         return Score(fmean(overall), means, overall_std=stdev(overall) if len(overall) > 1 else None, said=said)
 
 
-def questions(name: str, type_: str, aspects: Mapping[str, Dimension] = VIESCORE) -> Questions:
-    """What a rater asks about an edit of a type: a set of rubrics, VIEScore's aspects under these names, or a published
-    rater's. FileError: there is none."""
-    if name in SETS:
-        rubric = load(name, type_)
+def questions(name: str, type_: str | None = None, aspects: Mapping[str, Dimension] = VIESCORE) -> Questions:
+    """What a rater asks about an edit of a type (None: of whatever type, for who looks at the replies alone): a set of
+    rubrics, VIEScore's aspects under these names, or a published rater's. FileError: there is none."""
+    if name in SETS or Path(name).name == prompts.RECORDED_RUBRICS:
+        rubric = load(name, next(iter(prompts.names(SETS.get(name, name))), ANY) if type_ is None else type_)
         overall = CAPPED if tuple(rubric.dimensions) == DIMENSIONS else ""
-        return Questions(version=rubric.version, source=rubric.source, calls={type_: rubric}, overall=overall)
+        return Questions(version=rubric.version, source=rubric.source, calls={"rubric": rubric}, overall=overall)
     if name not in SCALES:
         file = str(Path(name).absolute()) if name.endswith(".yaml") else f"judges/prompts/published/{name}.yaml"
         said = prompts.read_file(file, type_)
@@ -318,12 +326,6 @@ def questions(name: str, type_: str, aspects: Mapping[str, Dimension] = VIESCORE
     scores = {own: f"min({aspect}_1, {aspect}_2) * 10 / {scale}" for own, aspect in aspects.items()}
     overall = f"sqrt({' * '.join(aspects)})" if len(aspects) > 1 else next(iter(aspects))
     return Questions(version=1, source=name, calls=asked, scores=scores, overall=overall)
-
-
-def outline(name: str) -> Questions:
-    """What a rater asks, of whatever type: its calls, and the names of its scores. FileError: a published rater's words
-    are not there."""
-    return questions(name, next(iter(prompts.names(SETS[name])))) if name in SETS else questions(name, "")
 
 
 def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float | None:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import hub
-from editjudge.core.prompts import RECORDED
+from editjudge.core.params import ParamsError
+from editjudge.core.prompts import RECORDED, RECORDED_RUBRICS
 from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, one_of, side_by_side
 from editjudge.judges import styles
 from editjudge.judges.protocol import Rule
 from editjudge.judges.rubrics import RATERS, SETS
-from editjudge.judges.styles import GENERAL, STYLES, TRAINED
+from editjudge.judges.styles import GENERAL, STYLES
 from editjudge.models.chat.settings import AnyModelSetting, LocalSetting
 
 MOST_RUNS = 1000
@@ -26,6 +26,12 @@ OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  
 
 Prompt: TypeAlias = Annotated[Text, one_of([*STYLES, *styles.PUBLISHED, *RATERS], or_file=True)]
 Rubrics: TypeAlias = Annotated[Text, one_of([*SETS, *RATERS], or_file=True)]
+
+
+def beside(model: AnyModelSetting, name: str) -> str | None:
+    """What lies beside the weights of a model in a folder: the adapter's before the base's."""
+    folders = [model.lora, model.model] if isinstance(model, LocalSetting) else []
+    return next((str(path) for folder in folders if folder and (path := Path(folder, name)).exists()), None)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -57,8 +63,8 @@ class ScorerSetting(ComparingSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ChatJudgeSetting(ComparingSetting):
-    """A judge that asks a chat model. prompt: of pairs, or of VIEScore, whose scores are a Tie up to score_margin; left
-    out: see `asked`."""
+    """A judge that asks a chat model. prompt: of pairs, or a rater's, whose scores are a Tie up to score_margin; left
+    out: the one that lies beside the weights, else that for general models."""
 
     backend: Literal["endpoint", "served", "transformers"]
     model: AnyModelSetting
@@ -70,22 +76,18 @@ class ChatJudgeSetting(ComparingSetting):
     def _read(cls, given: Any) -> Any:
         return side_by_side(cls, given)
 
-    def asked(self, at_hand: AnyModelSetting) -> str:
-        """The prompt; left out, the one that lies beside the weights, whose model is at hand in a folder; where there
-        is none, a model of the hub or behind an endpoint was not trained here, and is asked as general models are."""
-        folders = [at_hand.adapter, at_hand.model] if isinstance(at_hand, LocalSetting) else []
-        recorded = [str(file) for folder in folders if (file := Path(folder, RECORDED)).is_file()]
-        general = not folders or hub.is_id(self.model.model)
-        return self.prompt or next(iter(recorded), GENERAL if general else TRAINED)
+    def asked(self, where: str, at_hand: AnyModelSetting) -> str:
+        """The prompt. at_hand: the model, in a folder if it is one of the hub."""
+        return self.prompt or beside(at_hand, RECORDED) or GENERAL
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class RaterSetting:
-    """A rater. rubrics: a set of rubrics, viescore_10, viescore_25, or a published rater's, by its name or file. runs:
-    ratings of each edit; more than 1 need a temperature."""
+    """A rater. rubrics: a set of rubrics, viescore_10, viescore_25, or a published rater's, by its name or file; left
+    out: those that lie beside the weights. runs: ratings of each edit; more than 1 need a temperature."""
 
     model: AnyModelSetting
-    rubrics: Rubrics
+    rubrics: Rubrics | None = None
     runs: Annotated[Positive, Field(le=MOST_RUNS)] = 1
 
     @model_validator(mode="before")
@@ -97,6 +99,12 @@ class RaterSetting:
             runs = given.get("runs")  # a wrong one is named as `runs`
             given = {**given, "passes": runs if isinstance(runs, int) and 1 <= runs <= MOST_RUNS else 1}
         return side_by_side(cls, given)
+
+    def asked(self, where: str, at_hand: AnyModelSetting) -> str:
+        """The rubrics, as `ChatJudgeSetting.asked`. ParamsError: there are none."""
+        if found := self.rubrics or beside(at_hand, RECORDED_RUBRICS):
+            return found
+        raise ParamsError(f"{where}.rubrics is missing, and no {RECORDED_RUBRICS} lie beside the weights")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -4,31 +4,38 @@ What is asked about visual consistency depends on the task where judges/prompts/
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
 from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Flag, Text
 from editjudge.core.winner import SIDES, WINNERS, Winner
-from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict, ahead
 from editjudge.models.chat.forms import RawReply, p_a
 from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, QUOTED, THINKING, read_object
 
 STYLES = prompts.names("judges/prompts/comparisons")
 PUBLISHED = prompts.names("judges/prompts/published_pairs")
-TRAINED, GENERAL = "pvc", "decision"
+GENERAL = "decision"
 TASKS = prompts.names("judges/prompts/tasks")
 NAMED = {"style_reference": "sref"}  # of these, by GEditBench v2's names
 ANY = "any"
 CRITERIA = "{criteria}"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
+
+
+def completion(winner: Winner) -> str:
+    """The exact reply that a judge is trained to give for `winner`; ValueError for any other word."""
+    if winner not in WINNERS:
+        raise ValueError(f"winner must be one of {WINNERS}, not {winner!r}")
+    return f'{{"winner": "{winner}"}}'
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -38,13 +45,14 @@ class Style(prompts.Prompt):
     sides: in the place of an object, what a reply says where a side wins, as regular expressions of which one must fit;
     decimals: the scores of A and B are its first two decimals. structured: whether an endpoint is asked for JSON.
     criteria: what {criteria} stands for, of some tasks and of `any` other; those that are not given here are those of
-    the dimension and of judges/prompts/tasks."""
+    the dimension and of judges/prompts/tasks. dimensions: all that it asks about, of words that are as they are."""
 
     reply: tuple[Literal["winner", "reason"], ...]
     criteria: Mapping[Text, Text] = field(default_factory=dict)
     sides: Mapping[Winner, Text] = field(default_factory=dict)
     decimals: Flag = False
     structured: Flag = True
+    dimensions: tuple[Dimension, ...] = ()
 
     watched = tuple(map(completion, SIDES))
 
@@ -108,10 +116,9 @@ def own_task(question: Question) -> str:
 def record(name: str, folder: Path) -> None:
     """Writes a prompt, with the criteria of every task where it asks for any, beside the weights that learn it."""
     found = _load(name)
-    said = {name: value for name, value in asdict(found).items() if name != "structured"} | {"reply": list(found.reply)}
-    said["criteria"] = _criteria(found, CONSISTENCY) if CRITERIA in found.user else {}
-    text = yaml.safe_dump({field: value for field, value in said.items() if value}, sort_keys=False, width=1000)
-    (folder / prompts.RECORDED).write_text(text)
+    found = replace(found, criteria=_criteria(found, CONSISTENCY) if CRITERIA in found.user else {}, structured=True)
+    said = TypeAdapter(Style).dump_python(found, mode="json", exclude_defaults=True)
+    (folder / prompts.RECORDED).write_text(yaml.safe_dump(said, sort_keys=False, width=1000))
 
 
 def _load(name: str) -> Style:

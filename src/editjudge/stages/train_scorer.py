@@ -11,7 +11,7 @@ from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.settings import known, section
 from editjudge.judges import rubrics
-from editjudge.judges.asking import Rater
+from editjudge.judges.asking import open_rater
 from editjudge.judges.protocol import Edit, Rating
 from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement
@@ -138,7 +138,7 @@ def report_of_rater(
     how |= {"dtype": "bfloat16" if setting.bf16 else "float32"}
     said = []
     for folder in (base, model):
-        with Rater("raters.train_scorer", how | {"model": str(folder)}) as rater:
+        with open_rater("raters.train_scorer", how | {"model": str(folder)}) as rater:
             said.append([runs[0] for runs in rater.rate(edits)])
     truths = []
     for sample in tested:

@@ -24,8 +24,7 @@ from editjudge.core import hub, images, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import whole
 from editjudge.core.keys import place
-from editjudge.judges.prompt import completion
-from editjudge.judges.styles import record, style
+from editjudge.judges.styles import completion, record, style
 from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor, side_unit
 from editjudge.training.samples import Sample, image_names
 from editjudge.training.settings import SingleEditsSetting, TrainingSetting, TrainJudgeSetting

@@ -71,13 +71,14 @@ class RaterLesson(lesson.Lesson):
         return loss_of_words + self.setting.distance_weight * (expected - known).square().sum(), len(labels)
 
     def save(self, made: TrainedModel, out: Path) -> None:
-        """A plain checkpoint."""
+        """A plain checkpoint, and the rubrics that were learnt."""
         processor = lesson.processor_of(made.base, self.setting)
         model = lesson.merged(self, made, processor)
         torch.nn.Module.to(model, dtype=torch.bfloat16 if self.setting.bf16 else torch.float32)
         rubrics_ = self.setting.rubrics
         with lesson.checkpoint_folder(out, CARD, made, self.setting, processor, rubrics=rubrics_) as folder:
             model.save_pretrained(folder)
+            rubrics.record(rubrics_, folder)
 
 
 def digits_of(processor: Any, asked: Sequence[rubrics.Rubric]) -> dict[int, int]:

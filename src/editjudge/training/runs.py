@@ -94,7 +94,8 @@ def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], 
     contents = list(map(sha256, files))
     matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
     versions = [version(name) for name in LIBRARIES]
-    return resume.fingerprint(contents, matters, processes, code.identity(module), versions)[:16]
+    computed = code.identity(module, but=code.unused(module))
+    return resume.fingerprint(contents, matters, processes, computed, versions)[:16]
 
 
 def started(launch: LaunchSetting) -> LaunchSetting:

@@ -132,11 +132,11 @@ class ScorerLesson(lesson.Lesson):
         texts, replies, shown = [], [], []
         for row in rows:
             source, *edits = row["images"]
-            form, said = (asking.form_of(row["key"], len(each)) for each in (looks.prompts, looks.replies))
+            form, said = (asking.form_of(row["key"], len(each)) for each in (looks.turns, looks.replies))
             for edit in (edits[0], edits[-1]):
-                for prompt in looks.prompts[form]:
+                for turn in looks.turns[form]:
                     replies.append(looks.replies[said])
-                    texts.append(asking.text_of(processor, prompt, row["instruction"], replies[-1]))
+                    texts.append(asking.text_of(processor, turn, row["instruction"], replies[-1]))
                     shown.append((source, edit))
         batch = asking.batch(processor, texts, shown)
         if self.setting.language_weight:
@@ -241,7 +241,7 @@ class ScorerLesson(lesson.Lesson):
         size, looks = processor.image_processor.size or {}, scoring.looks
         description = checkpoint.Description(
             **{name: getattr(setting, name) for name in ("dimensions", "token", "head", "head_sizes", "head_shared")},
-            questions=tuple(str(prompt.user) for prompt in looks.prompts[0]),
+            questions=looks.turns[0],
             reply=looks.replies[0],
             aggregation=setting.aggregation,
             calibration=tuple(round(each, 6) for each in aggregates),

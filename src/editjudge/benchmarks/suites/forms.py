@@ -22,7 +22,7 @@ from editjudge.core.settings import FORBID, FileName, Text, known, read
 from editjudge.core.tables import RowError, TableError
 from editjudge.engine import resume
 from editjudge.judges import rubrics
-from editjudge.judges.asking import Rater
+from editjudge.judges.asking import open_rater
 from editjudge.judges.protocol import Edit, Rating
 from editjudge.judges.rubrics import SCALES
 from editjudge.judges.settings import RaterSetting
@@ -101,9 +101,9 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
 
     ParamsError for one that is unknown or unfit."""
     suite = SUITES[setting.form]
-    own = {rater: read(f"raters.{rater}", RaterSetting, fields).rubrics for rater, fields in given.items()}
-    names = set(rubrics.outline(suite.rubrics).names) if suite.rubrics else {""}
-    fit = [rater for rater in given if names <= set(rubrics.outline(own[rater]).names)]
+    own = {rater: rubrics_of(rater, fields) for rater, fields in given.items()}
+    names = set(rubrics.questions(suite.rubrics).names) if suite.rubrics else {""}
+    fit = [rater for rater in given if names <= set(rubrics.questions(own[rater]).names)]
     for rater in setting.raters or ():
         if rater not in given:
             raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
@@ -115,6 +115,12 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
     return {rater: given[rater] for rater in wanted}
 
 
+def rubrics_of(rater: str, fields: Any) -> str:
+    """What the rater of this name asks. ParamsError."""
+    setting = read(where := f"raters.{rater}", RaterSetting, fields)
+    return setting.asked(where, setting.model)
+
+
 def rate(
     cases: Sequence[Row], edits: Mapping[str, Edits], given: Mapping[str, Any]
 ) -> tuple[list[Row], dict[str, Account]]:
@@ -122,15 +128,15 @@ def rate(
     endpoint or a server that cannot be asked raises."""
     rows, accounts = list[Row](), dict[str, Account]()
     for name, fields in given.items():
-        with Rater(f"raters.{name}", fields) as rater:
+        with open_rater(f"raters.{name}", fields) as rater:
             about = {"rater": name, "judge": rater.identity}
             asked = {model: _asked(cases, own) for model, own in edits.items()}
             answers = iter(rater.rate([one for own in asked.values() for one in own if isinstance(one, Edit)]))
             for model, own in asked.items():
                 for case, one in zip(cases, own, strict=True):
-                    nothing = [Rating(case["key"], None, "", str(one))] * rater.own.runs
+                    nothing = [Rating(case["key"], None, "", str(one))] * rater.model_setting.passes
                     said = next(answers) if isinstance(one, Edit) else nothing
-                    of = about | {"model": model, "rubric": _rubric(rater.own.rubrics, case["type"])}
+                    of = about | {"model": model, "rubric": _rubric(rater.form, case["type"])}
                     rows += [_rating_row(case, of | {"run": run}, rating) for run, rating in enumerate(said)]
             accounts[name] = rater.account
     return rows, accounts

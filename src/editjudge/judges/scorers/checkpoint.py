@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -41,7 +42,8 @@ class Description:
     """scorer.json. questions: the turn of each look at an edit, one for all dimensions or one for each; reply: what the
     model answers. The token stands in either. calibration: scores of training edits, ascending. min_pixels, max_pixels:
     bounds of the images, which the processor beside it has too, or which they are resized to before it sees them
-    (resize: bicubic, by PIL). positions: of the family's own kind, where an image is a grid, or those of a text."""
+    (resize: bicubic, by PIL, from the colours as they are stored: without transparency or EXIF's orientation).
+    positions: of the family's own kind, where an image is a grid, or those of a text."""
 
     version: Literal[1] = 1
     dimensions: Texts
@@ -60,7 +62,7 @@ class Description:
 
     @property
     def looks(self) -> Looks:
-        return Looks((scoring.prompts_of(self.questions),), (self.reply,), len(self.dimensions))
+        return Looks((self.questions,), (self.reply,), len(self.dimensions))
 
     def calibrated(self, overall: float) -> float | None:
         """The share of the training edits, 0..1, that score lower; None where none are known."""
@@ -148,10 +150,12 @@ class CheckpointScorer:
 
     @torch.inference_mode()
     def _scores(self, edits: Sequence[tuple[Edit, tuple[np.ndarray, np.ndarray]]]) -> list[Score | Unscored]:
-        own, prompts = self.description, self.description.looks.prompts[0]
-        chats = [scoring.text_of(self.processor, p, edit.instruction, own.reply) for edit, _ in edits for p in prompts]
+        own, turns = self.description, self.description.questions
+        chats = [
+            scoring.text_of(self.processor, turn, edit.instruction, own.reply) for edit, _ in edits for turn in turns
+        ]
         texts = [chat.rpartition(own.token)[0] + own.token for chat in chats]  # what follows says nothing to it
-        given = scoring.batch(self.processor, texts, [shown for _, shown in edits for _ in prompts])
+        given = scoring.batch(self.processor, texts, [shown for _, shown in edits for _ in turns])
         if own.positions == "text":
             given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
         output = self.model(**{name: value.to(self.model.device) for name, value in given.items()})
@@ -179,8 +183,9 @@ class CheckpointScorer:
             except images.ImageError as error:
                 return f"{name}: {error}"
             if self.description.resize == "bicubic":
-                size = images.shown_size(image.shape[1], image.shape[0], least, most, side_unit(self.processor))
-                image = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
+                stored = Image.open(BytesIO(bytes(data))).convert("RGB")
+                size = images.shown_size(*stored.size, least, most, side_unit(self.processor))
+                image = np.asarray(stored.resize(size, Image.Resampling.BICUBIC))
             found.append(image)
         return found[0], found[1]
 

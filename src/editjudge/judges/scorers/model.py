@@ -31,27 +31,22 @@ OUTPUTS = {"gaussian": 2, "score": 1}
 class Looks:
     """The questions that are asked of an edit: one for each dimension, or one for all of them.
 
-    prompts: by question, for each look its turn. token: as the tokenizer has it."""
+    turns: by question, for each look its own, as `Prompt.user`. replies: with the token as the tokenizer has it."""
 
-    prompts: tuple[tuple[Prompt, ...], ...]
+    turns: tuple[tuple[str, ...], ...]
     replies: tuple[str, ...]
     dimensions: int
 
     def states(self, found: torch.Tensor) -> torch.Tensor:
         """(n, D, hidden): the state of each dimension, from those of all looks at n edits, (n * looks, hidden)."""
-        return found.unflatten(0, (-1, len(self.prompts[0]))).expand(-1, self.dimensions, -1)
+        return found.unflatten(0, (-1, len(self.turns[0]))).expand(-1, self.dimensions, -1)
 
 
 def looks(prompt: ScorerPrompt, dimensions: Sequence[str], token: str) -> Looks:
     """How a prompt asks about these dimensions. FileError: one of them has no criteria."""
     asked = [told(dimension)["criteria"] for dimension in dimensions] if prompt.of_each else [""]
-    turns = ([turn.replace(CRITERIA, each) for each in asked] for turn in prompt.questions)
-    replies = tuple(reply.replace(TOKEN, token) for reply in prompt.replies)
-    return Looks(tuple(map(prompts_of, turns)), replies, len(dimensions))
-
-
-def prompts_of(turns: Sequence[str]) -> tuple[Prompt, ...]:
-    return tuple(Prompt(version=1, source="-", user=turn) for turn in turns)
+    turns = tuple(tuple(turn.replace(CRITERIA, each) for each in asked) for turn in prompt.questions)
+    return Looks(turns, tuple(reply.replace(TOKEN, token) for reply in prompt.replies), len(dimensions))
 
 
 def form_of(key: str, number: int) -> int:
@@ -59,10 +54,10 @@ def form_of(key: str, number: int) -> int:
     return 0 if not key else int.from_bytes(sha256(key.encode()).digest()[8:16]) % number
 
 
-def text_of(processor: Any, prompt: Prompt, instruction: str, reply: str) -> str:
+def text_of(processor: Any, turn: str, instruction: str, reply: str) -> str:
     """The chat up to and with the reply, without its end."""
-    chat = processor.apply_chat_template(prompt.messages(instruction), tokenize=False, add_generation_prompt=True)
-    return str(chat) + reply
+    asked = Prompt(version=1, source="-", user=turn).messages(instruction)
+    return str(processor.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)) + reply
 
 
 def batch(processor: Any, texts: Sequence[str], images: Sequence[Sequence[np.ndarray]]) -> dict[str, torch.Tensor]:

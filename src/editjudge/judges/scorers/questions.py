@@ -8,7 +8,6 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
-from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Positive, Text, read
 from editjudge.judges.styles import CRITERIA
 
@@ -33,9 +32,10 @@ class ScorerPrompt:
 
     @classmethod
     def load(cls, name: str) -> "ScorerPrompt":
-        """The prompt in judges/prompts/scorers/<name>.yaml. FileError, ParamsError: there is none, or it is none."""
+        """The prompt in judges/prompts/scorers/<name>.yaml. FileError, ParamsError: there is none, or it is none; words
+        in it are somebody's, whose file is missing."""
         file = f"judges/prompts/scorers/{name}.yaml"
-        prompt = read(file, cls, read_lined(prompts.PACKAGE / file).value)
+        prompt = read(file, cls, prompts.read_file(file))
         prompt.check(file)
         return prompt
 

@@ -4,7 +4,7 @@ Safetensors only, no remote code, nothing fetched."""
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -140,12 +140,14 @@ def opens_thinking(model_dir: str | Path) -> bool:
     return chat.rstrip().endswith(THINKING)
 
 
-def bound(processor: Any, least: int = 0, most: int = 0, adapter: Path | None = None) -> Any:
+def bound(processor: Any, least: int = 0, most: int = 0, adapter: Path | None = None, thinking: bool = True) -> Any:
     """The processor, which from now on shows images at `least` to `most` pixels; 0 leaves a bound as it is: as the
-    adapter in a folder was trained with it, if one is given that says so.
+    adapter in a folder was trained with it, if one is given that says so. Without thinking its template is told so.
 
     FileError as `image_settings` and `image_sizes`, by which a server is told the same."""
     images = processor.image_processor
+    if not thinking:
+        processor.apply_chat_template = partial(processor.apply_chat_template, enable_thinking=False)
     own = image_settings(adapter) if adapter else {}
     for name, value in image_sizes(own or images.to_dict(), least, most).items():
         setattr(images, name, SizeDict(**value) if name == "size" else value)

@@ -252,5 +252,5 @@ def opened(setting: TransformersSetting, device: str) -> ChatModel:
     if setting.workers != 1:
         torch.set_num_threads(1)
     model = load(setting.model, setting.dtype, setting.lora, device)
-    bound(model.processor, setting.min_pixels, setting.max_pixels)
+    bound(model.processor, setting.min_pixels, setting.max_pixels, thinking=setting.enable_thinking)
     return model

@@ -100,12 +100,13 @@ class Model(ExitStack):
     def _opened(self) -> bool | None:
         """Whether the served model's template begins replies with thinking; the embedded server says it in the reply.
         None: its processor, with the template, is of a kind that only the server can load."""
-        if section(params.load(), "serve", Serving).engine == "transformers":
+        setting = cast(ServedSetting, self.setting)
+        if section(params.load(), "serve", Serving).engine == "transformers" or not setting.enable_thinking:
             return False
         from editjudge.models.chat.checkpoint import opens_thinking
 
         try:
-            return opens_thinking(cast(ServedSetting, self.setting).model)
+            return opens_thinking(setting.model)
         except FileError:
             return None
 
@@ -134,6 +135,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
     if isinstance(setting, LocalSetting):
         parts += [weights_hash(Path(setting.model)), setting.dtype]
         parts += [weights_hash(Path(setting.lora))] if setting.lora else []
+        parts += [] if setting.enable_thinking else ["without thinking"]
     if isinstance(setting, ServedSetting):
         how = section(params.load(), "serve", Serving)
         parts += [how.engine, list(how.arguments)]

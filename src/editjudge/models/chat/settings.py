@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Text, Wrong
+from editjudge.core.settings import FORBID, Count, FileName, Flag, ModelName, Positive, Real, Text, Wrong
 from editjudge.models.endpoint.spending import Budget, Price
 
 NONE = "none"  # no adapter
@@ -83,12 +83,14 @@ class ChatModelSetting:
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class LocalSetting(ChatModelSetting):
     """A model on this machine. model: its folder or hub id. adapter: the folder of its LoRA adapter, or none.
+    enable_thinking: false is told to the chat template, where that of a reasoning model asks.
 
     workers: processes that run the model by transformers, on the GPUs in turn; 0: one on each GPU, or without GPUs one
     on each core. A served model ignores it, so that an entry can change its backend alone."""
 
     model: ModelName
     adapter: FileName = NONE
+    enable_thinking: Flag = True
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: BatchSize = 32
     workers: Count = 1

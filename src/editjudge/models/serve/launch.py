@@ -152,6 +152,7 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
         flags |= {"batch-size": checkpoint.batch_size, "images": how.images}
         flags |= {"min-pixels": least, "max-pixels": most} if least or most else {}
         flags |= {} if adapter is None else {"adapter": adapter}
+        flags |= {} if checkpoint.enable_thinking else {"thinking": "off"}
     else:
         program = shutil.which(how.program)
         if program is None:
@@ -166,6 +167,8 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
             "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
             "generation-config": "vllm",
         }
+        if not checkpoint.enable_thinking:
+            flags["default-chat-template-kwargs"] = json.dumps({"enable_thinking": False})
         shown = image_settings(Path(adapter)) if adapter else {}
         if adapter is not None:
             config = read_config(Path(adapter))

@@ -238,10 +238,11 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=48_000)
     for limit in ("--min-pixels", "--max-pixels"):
         parser.add_argument(limit, type=int, default=0, help="of an image as it is shown; 0: the checkpoint's")
+    parser.add_argument("--thinking", choices=["on", "off"], default="on", help="off is told to the chat template")
     parser.add_argument("--images", type=int, default=3, help="most images of a request")
     given = parser.parse_args()
     model = load(given.model, given.dtype, given.adapter)
-    bound(model.processor, given.min_pixels, given.max_pixels)
+    bound(model.processor, given.min_pixels, given.max_pixels, thinking=given.thinking == "on")
     server = Server(model, given.name or given.model, given.batch_size, given.max_model_len, given.images)
     uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
 

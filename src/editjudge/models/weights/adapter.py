@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from editjudge.core.errors import FileError
 
 PROCESSOR, IMAGES, WEIGHTS = "processor_config.json", "preprocessor_config.json", "adapter_model.safetensors"
+ADAPTER = "adapter_config.json"
 SIZES = ("size", "max_patches", "max_soft_tokens")  # settings of image processors by which they choose sizes
 OLDER = ("min_pixels", "max_pixels")  # which are taken before `size` where a file has both
 SOFT_TOKENS = (70, 140, 280, 560, 1120)  # of an image, that Gemma 4 knows
@@ -54,7 +55,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     beside them are dead."""
     from jsonschema import Draft202012Validator
 
-    path = folder / "adapter_config.json"
+    path = folder / ADAPTER
     if not path.is_file():
         raise FileError(f"{path} is missing")
     config = read_json(path)

@@ -12,8 +12,8 @@ from typing import Any
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.settings import read, section
+from editjudge.judges import rubrics
 from editjudge.judges.protocol import CONSISTENCY
-from editjudge.judges.rubrics import outline
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -89,8 +89,10 @@ def questions(values: Values) -> dict[str, int | None]:
     asked |= {f"benchmark {name}": (2 * len(paid), _rows(given)) for name, given in values["benchmarks"].items()}
     for name, given in values["suites"].items():
         # Of each rater and run one reply an edit and call; by VIEScore these are two.
-        raters = suites.chosen(name, read(f"suites.{name}", suites.SuiteSetting, given), values["raters"]).values()
-        replies = sum(each.get("runs", 1) * len(outline(each["rubrics"]).calls) for each in raters)
+        raters = suites.chosen(name, read(f"suites.{name}", suites.SuiteSetting, given), values["raters"]).items()
+        replies = sum(
+            each.get("runs", 1) * len(rubrics.questions(suites.rubrics_of(own, each)).calls) for own, each in raters
+        )
         asked[f"suite {name}"] = models * replies, _rows(given)
     asked["arena"] = 2 * comb(models, 2) * len(ranking), arena_prompts(values)
     return {name: None if count is None else each * count for name, (each, count) in asked.items()}
