@@ -60,7 +60,7 @@ COMMANDS = {
     r"editjudge gallery export": "tests/cli/test_gallery.py",
     r"editjudge (measure|show|thresholds|export (annotations|grouped)) ": "tests/test_own_edits.py",
     r"editjudge export (pairs|dataset|edits) ": "tests/cli/test_export.py",
-    r"editjudge import |git (clone|-C work)": "tests/judges/test_editreward.py",
+    r"editjudge import ": "tests/judges/test_editreward.py",
     r"editjudge curate ": "tests/rewards/test_curate.py",
     r"editjudge serve --scorer": "tests/cli/test_serve.py",
     r"editjudge serve ": "tests/models/test_server.py",

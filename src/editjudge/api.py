@@ -181,7 +181,7 @@ def _load(values: dict[str, Any], name: str | None, prompt: str | None, scores: 
     if named or not (Path(wanted).is_dir() or hub.is_id(wanted)):
         return LoadedJudge(values, wanted)
     section, entry = entry_of(wanted, prompt, scores)
-    return LoadedJudge(values | {section: {"model": entry}}, "model")
+    return LoadedJudge(values | dict.fromkeys(opening.SECTIONS) | {section: {"model": entry}}, "model")
 
 
 def entry_of(model: str, prompt: str | None = None, scores: bool = False) -> tuple[str, dict[str, Any]]:

@@ -57,8 +57,8 @@ NO_RESULT = {
 PROMPTS = ("judges", "prompts")
 PUBLISHED: dict[str, str | None] = {"published": None, "published_pairs": None}
 CHOSEN: dict[str, dict[str, str | None]] = {
-    "train_judge": {"comparisons": "train_judge.prompt"} | PUBLISHED,
-    "train_scorer": {"comparisons": None, "tasks": None} | PUBLISHED,
+    "train_judge": {"comparisons": "train_judge.prompt", **PUBLISHED},
+    "train_scorer": {"comparisons": None, "tasks": None, **PUBLISHED},
 }
 
 
