@@ -4,11 +4,14 @@ import copy
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import training_pairs
@@ -108,6 +111,38 @@ def test_two_processes_train_as_one_does(project: Project):
     alone = project("alone", pairs, **setting, deepspeed="zero2")
     runs.carry_out(train_judge.job())
     np.testing.assert_allclose(losses(alone), losses(one), rtol=0, atol=1e-4)
+
+
+@pytest.fixture
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A training on Ray starts a cluster of this machine, which ends here."""
+    ray = pytest.importorskip("ray", reason="the extra ray, which the set-up of the tests installs")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    yield
+    ray.shutdown()
+
+
+def test_a_ray_cluster_trains_as_torchrun_does_though_a_worker_is_killed(project: Project, ray_here: None):
+    setting = {"max_steps": 8, "eval_every": 4, "save_every": 2}
+    pairs = pictures(24)
+    here = project("here", pairs, **setting, launch={"processes": 2})
+    runs.carry_out(train_judge.job())
+    folder = project("ray", pairs, **setting, launch={"launcher": "ray", "processes": 2})
+    killing = threading.Thread(target=kill_ray_worker, args=(folder, 4), daemon=True)
+    killing.start()
+    runs.carry_out(train_judge.job())
+    killing.join()
+    assert json.loads((folder / "metrics/resume/train_judge.json").read_text())["resumed_from"] >= 4
+    assert outputs(folder) == outputs(here)
+    assert not any((folder / "work/train_judge").iterdir())
+
+
+def kill_ray_worker(folder: Path, step: int) -> None:
+    """SIGKILL to one of Ray Train's workers as soon as there is a checkpoint of the step."""
+    while not [*folder.glob(f"work/train_judge/*/checkpoints/checkpoint-{step}/whole")]:
+        time.sleep(0.05)
+    found = psutil.process_iter(["cmdline"])
+    next(each for each in found if "RayTrainWorker" in " ".join(each.info["cmdline"] or [])).kill()
 
 
 def test_a_process_for_each_of_the_gpus_and_no_more_of_them(monkeypatch: pytest.MonkeyPatch):

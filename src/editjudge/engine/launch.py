@@ -1,11 +1,13 @@
 """Starts a training as several processes, on one node or on several, and brings their end together."""
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +20,7 @@ from editjudge.engine.local import end_with_parent
 from editjudge.engine.workers import LaunchSetting, cores
 
 PATIENCE = 3600  # seconds that a node waits for the others
+RETRIES = 3  # of a training on Ray whose workers fail; a node that its cloud takes back counts in none
 
 
 class TrainingError(UserError, RuntimeError):
@@ -28,7 +31,9 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
     """Runs `python command` in every process until all are done; TrainingError, with all stopped, if one fails.
 
     torchrun: called on each node, with its number, 0.., in PET_NODE_RANK; they meet at address and port of node 0.
-    deepspeed: called once; it reaches the nodes of `hostfile` by ssh."""
+    deepspeed: called once; it reaches the nodes of `hostfile` by ssh. ray: called once; see `on_ray`."""
+    if launch.launcher == "ray":
+        return on_ray(launch, command)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
     if device(launch.processes) == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
@@ -36,10 +41,7 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
             print(
                 f"train_judge: {launch.processes} processes and {gpus} GPU: the training is on the CPU", file=sys.stderr
             )
-    if launch.launcher == "deepspeed":
-        deepspeed(launch, command)
-    else:
-        torchrun(launch, command)
+    return deepspeed(launch, command) if launch.launcher == "deepspeed" else torchrun(launch, command)
 
 
 def torchrun(launch: LaunchSetting, command: Sequence[str]) -> None:
@@ -72,6 +74,46 @@ def deepspeed(launch: LaunchSetting, command: Sequence[str]) -> None:
     done = subprocess.run([*runner, sys.executable, *command], check=False)
     if done.returncode:
         raise TrainingError(f"DeepSpeed's launcher ended with {done.returncode}; what failed says why above")
+
+
+def on_ray(launch: LaunchSetting, command: Sequence[str]) -> None:
+    """As workers of Ray Train, wherever the cluster has room; the nodes share the repository's folder.
+
+    A worker that dies, alone or with its node, stops the others. All start again from the last checkpoint."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
+
+    from editjudge.engine import ray
+
+    workers, run = launch.nodes * launch.processes, Path(command[-1]).absolute()
+    on_gpus = ray.gpus() >= workers
+    config = RunConfig(
+        name="ray",
+        storage_path=str(run),  # where Ray writes its own state; checkpoints lie beside it
+        failure_config=FailureConfig(max_failures=RETRIES, controller_failure_limit=PATIENCE // 60),
+        worker_runtime_env={"env_vars": {} if on_gpus else {"DS_ACCELERATOR": "cpu"}},
+    )
+    train = TorchTrainer(
+        partial(_ray_worker, Path.cwd(), command),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpus),
+        run_config=config,
+    )
+    try:
+        train.fit()
+    except WorkerGroupError as error:
+        rank, failure = next(iter(error.worker_failures.items()))
+        raise TrainingError(f"process {rank} of the training failed: {failure}") from error
+    except TrainingFailedError as error:
+        raise TrainingError(f"Ray could not run the training: {error}") from error
+
+
+def _ray_worker(folder: Path, command: Sequence[str]) -> None:
+    """`python -m command` in a worker of Ray Train, which has begun the process group."""
+    os.chdir(folder)
+    _, module, *arguments = command
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def device(processes: int) -> Literal["cpu", "cuda"]:

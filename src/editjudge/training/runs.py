@@ -100,6 +100,10 @@ def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], 
 
 def started(launch: LaunchSetting) -> LaunchSetting:
     """With the number of processes on each node: one a GPU, or one, where the setting leaves it open."""
+    if launch.launcher == "ray":
+        from editjudge.engine import ray
+
+        return replace(launch, processes=launch.processes or max(1, ray.gpus() // launch.nodes))
     import torch
 
     return replace(launch, processes=launch.processes or max(1, torch.cuda.device_count()))
@@ -124,7 +128,8 @@ def carry_out(job: TrainingJob) -> None:
     if launch.node() == 0:
         list_skipped(job, rows, run)
     # Alone on a machine with several GPUs, transformers would take all of them in its own way, which trl refuses.
-    if processes > 1 or job.setting.deepspeed != "none" or torch.cuda.device_count() > 1:
+    elsewhere = start.launcher == "ray" or job.setting.deepspeed != "none"
+    if elsewhere or processes > 1 or torch.cuda.device_count() > 1:
         launch.start(start, [*job.command, "--worker", str(run)])
     else:
         train(job, run)
