@@ -43,7 +43,6 @@ COMMANDS = {
     r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
     r"EDITJUDGE_ENGINE=ray dvc": "tests/engine/test_ray.py",
     r"ray job submit": "a cluster",
-    r"pip install -e": ".ci/run",
     r"EDITJUDGE_WORK=\S+ dvc exp run --temp": "tests/test_pipeline.py",
     r"dvc repro (code && dvc repro -f -s )?report$": "tests/test_pipeline.py",
     r"dvc repro train_scorer@|dvc exp run -S train_scorer\.": "tests/stages/test_train_scorer.py",
@@ -132,7 +131,7 @@ def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         said = subprocess.run([*words[:2], "--help"], capture_output=True, text=True, check=True).stdout
         assert all(word in said for word in words if word.startswith("--"))
     else:
-        assert words[0] in ("git", "source", "export"), "no such program is known here"
+        assert words[0] in ("git", "source", "export", "ray"), "no such program is known here"
 
 
 def python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
