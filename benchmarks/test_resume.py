@@ -23,7 +23,8 @@ def test_records_of_70_kb(benchmark: BenchmarkFixture, tmp_path: Path, again: bo
 
     def once() -> None:
         with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-            resume.run(jobs, lambda _: Workers(partial(without_device, nothing), ["cpu"] * 2), cache, "records", dict)
+            workers = partial(Workers, partial(without_device, nothing), ["cpu"] * 2)
+            assert len(list(resume.run(jobs, workers, cache, "records", dict))) == COUNT
 
     if again:
         once()

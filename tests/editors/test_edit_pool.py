@@ -54,7 +54,7 @@ FAILURES = {  # mood: kind, the reason's beginning, how often it is tried
     "memory": ("out_of_memory", "MemoryError: 31 GiB", 2),
     "cuda memory": ("out_of_memory", "OutOfMemoryError: CUDA out of memory", 2),
     "cuda": ("device_error", "AcceleratorError: an illegal memory access", 2),
-    "stop": ("worker_died", "the worker process ended with exit code 1", 2),
+    "stop": ("exception", "StopIteration: ", 1),
     "exit": ("worker_died", "the worker process ended with exit code 3", 2),
     "kill": ("worker_died", "the worker process ended with SIGKILL", 2),
     "crash": ("worker_died", "the worker process ended with SIGSEGV", 2),
@@ -73,7 +73,7 @@ def test_each_failure_has_its_kind_and_reason_and_the_others_are_made(tmp_path: 
             assert (outcomes[key].kind, outcomes[key].image) == (kind, None)
             assert str(outcomes[key].reason).startswith(reason)
     assert tries(tmp_path / "log") == {key: FAILURES[mood][2] if mood in FAILURES else 1 for key, mood in moods.items()}
-    assert replaced == 2 * 5  # stop, exit, kill, crash and cuda, twice each
+    assert replaced == 2 * 4  # exit, kill, crash and cuda, twice each
 
 
 def test_what_fails_once_is_made_by_another_try(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_editor_that_survives_no_edit_ends_the_stage(tmp_path: Path, monkeypa
     monkeypatch.setattr(workers, "DEATHS", 5)
     with pytest.raises(workers.WorkerBroken, match=r"5 workers in a row died without an answer.*exit code 3"):
         run(tmp_path / "log", {str(number): "exit" for number in range(20)})
-    assert len(bad_editors.read(tmp_path / "log")) <= 6
+    assert len(bad_editors.read(tmp_path / "log")) <= 2 * 5, "at one of two places"
 
 
 def test_each_worker_sees_its_own_gpus_before_cuda_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

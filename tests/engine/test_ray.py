@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from editjudge.core.errors import UserError
 from editjudge.engine import workers
 from editjudge.engine.workers import Workers, spread, without_device
 
 ray = pytest.importorskip("ray", reason="the extra ray, which the set-up of the tests installs")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -94,27 +97,117 @@ def test_a_node_that_goes_away_costs_no_answer(cluster: Any, there: None) -> Non
         assert several.replaced >= 1
 
 
-def test_measures_are_the_same_bytes(photo: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+TASK, MODEL = "color_alter", "leaky"
+WRITTEN = (f"data/candidates/{MODEL}/{TASK}", f"data/annotations/{TASK}", f"metrics/annotate/{TASK}")
+
+
+def graph(folder: Path, count: int) -> list[bytes]:
+    """What the stages candidates and annotate write, with so many workers; 0: all cores."""
+    import yaml
+
+    from editjudge.core import params, records
+    from editjudge.sources.builtin import scenes
+    from editjudge.stages import annotate, candidates
+
+    folder.mkdir()
+    for name in ("pipelines", "stages"):
+        (folder / name).symlink_to(ROOT / name)
+    values = params.load(ROOT / "params.yaml")
+    values |= {"editors": {MODEL: {"kind": "leaky", "amount": 5.0, "seed": 1, "workers": count}}, "suites": {}}
+    values |= {"tasks": {TASK: "object_centric"}, "measures": values["measures"] | {"workers": count, "prompts": 1}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(values))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        records.write(Path(f"data/pools/{TASK}.parquet"), scenes.make_pairs(TASK, "train", 12, 256, seed=0), "pools")
+        records.write(Path("data/gedit_bench.parquet"), [], "gedit_bench")
+        candidates.run(MODEL)
+        annotate.run(TASK)
+        return [path.read_bytes() for name in WRITTEN for path in folder.glob(f"{name}.*")]
+
+
+def strike(file: Path, made: list[Any], cluster: Any, node: Any) -> None:
+    """Once two records are kept, kills a worker and takes the node away."""
+    from chat_client import kept
+    from killing import wait_until
+
+    wait_until(lambda: file.exists() and kept(file) > 1, 120.0)
+    assert kept(file) < 12
+    ray.kill(made[0].actor)
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def test_stages_write_the_same_bytes_on_any_cluster(
+    tmp_path: Path, cluster: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one and two workers of this machine, on two nodes, on three of which one goes away, with a killed worker, and
+    by one actor, as on a cluster of one node."""
+    from editjudge.engine import ray as engine
+
+    written = graph(tmp_path / "one", 1)
+    assert len(written) == len(WRITTEN)
+    assert graph(tmp_path / "two", 2) == written
+    request.getfixturevalue("there")
+    made = list[Any]()
+
+    class Seen(engine.RayWorker):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    assert graph(tmp_path / "a node", 1) == written
+    assert graph(tmp_path / "two nodes", 0) == written
+    assert len([*(tmp_path / "two nodes/work/store").glob("*/*")]) == 12, "edits are large, and by reference"
+    third = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    monkeypatch.setattr(engine, "Worker", Seen)
+    given = tmp_path / f"three/work/annotate/{TASK}.sqlite", made, cluster, third
+    striking = Thread(target=strike, args=given)
+    striking.start()
+    assert graph(tmp_path / "three", 0) == written
+    striking.join()
+
+
+def test_what_no_node_can_hold_is_told(there: None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from editjudge.engine import ray as engine
+
+    with pytest.raises(UserError, match=r"needs 2 GPU of one node, and the largest node of the cluster has 0 GPU"):
+        list(Workers(partial(without_device, abs), ["cuda:0,1"]).in_order([1]))
+    monkeypatch.setattr(engine, "PATIENCE", 0.3)
+    with Workers(partial(without_device, slowly), ["cpu"] * 3) as several:
+        assert list(several.in_order(range(5))) == [n * n for n in range(5)]
+    assert "workers wait for room in the cluster: each needs 1 CPU of one node, free are" in capsys.readouterr().err
+
+
+def opened(path: Path, device: str) -> Any:
+    return path.read_bytes()
+
+
+def strange(n: int) -> Any:
     import numpy as np
 
-    from editjudge.core import images
-    from editjudge.engine.resume import RecordCache
-    from editjudge.measures.annotation import batch
-    from editjudge.measures.annotation.recipe import Recipe
-    from editjudge.measures.annotation.slot_settings import SlotSetting
+    return np.arange(n)
 
-    recipe = Recipe("t", (("unedit_area", ("emd", "ssim", "lpips")),), "edit_area")
-    edits = tuple(batch.Altered(images.encode_png(np.roll(photo, n, 1))) for n in range(4))
-    prompts = [batch.Original(images.encode_png(photo), ((30, 20, 66, 52),), recipe, (edit,)) for edit in edits]
-    kept = []
-    for name in ("here", "there"):
-        if name == "there":
-            request.getfixturevalue("there")
-        with RecordCache(tmp_path / name) as cache:
-            batch.measure_all(prompts, SlotSetting(prompts=1), cache, "t")
-            kept.append([*cache.all()])
-    assert kept[0] == kept[1]
-    assert len(kept[0]) == 4
+
+def test_arrays_may_be_written_and_a_missing_model_is_told_with_its_node(there: None, tmp_path: Path) -> None:
+    [found] = spread(strange, [50_000], "arrays")
+    found[0] = 1
+    with pytest.raises(workers.WorkerBroken, match=r"FileNotFoundError.* \(on the node .* the hub's cache as here\)"):
+        list(Workers(partial(opened, tmp_path / "model"), ["cpu"]).in_order([1]))
+
+
+def test_a_host_is_started_again_once(there: None, tmp_path: Path) -> None:
+    with workers.engine().hosted(partial(without_device, partial(doing, tmp_path)), "cpu") as host:
+        assert host("kill").startswith("kill in")
+        with pytest.raises(ValueError, match="broken"):
+            host("raise")
+        with pytest.raises(ConnectionError):
+            host("poison")
+
+
+def test_shares_of_a_gpu_are_not_more_than_it() -> None:
+    from editjudge.engine.ray import needs_of
+
+    assert max(n * needs_of("cuda:0", 1 / n)["GPU"] for n in range(1, 50)) == 1
 
 
 def test_workers_read_their_shards_and_write_the_same_vectors(

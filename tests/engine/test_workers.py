@@ -5,14 +5,23 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ruamel.yaml import YAML
 
+from editjudge.core.params import ParamsError
 from editjudge.editors import making
+from editjudge.engine import local, workers
+from editjudge.engine.local import hosted
 from editjudge.engine.progress import bar, progress
+from editjudge.engine.workers import Failure, WorkerBroken, Workers, without_device
 from editjudge.models.chat import models
 
+ROOT = Path(__file__).parents[2]
 IMPORTED = """
 import sys
 import torch
@@ -46,6 +55,118 @@ def test_a_program_needs_no_main_guard_and_is_not_begun_again(tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "['1']\n"), done.stderr
+
+
+def test_the_engine_is_of_params_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDITJUDGE_ENGINE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert workers.engine() is local, "without params.yaml, too"
+    for name, said in (("ray", "engine.ray"), ("spark", "engine must be local or ray")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "params.yaml").write_text(f"engine: {name}\n")
+        monkeypatch.chdir(folder)
+        if name == "ray":
+            assert workers.engine().__name__.endswith(said)
+            continue
+        with pytest.raises(ParamsError, match=said):
+            workers.engine()
+    monkeypatch.setenv("EDITJUDGE_ENGINE", "local")
+    assert workers.engine() is local
+
+
+def test_no_stage_runs_again_for_another_engine() -> None:
+    stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())["stages"]
+    watched = [str(name) for each in stages.values() for name in each.get("do", each).get("params", [])]
+    assert watched
+    assert not [name for name in watched if name.partition(".")[0] == "engine"]
+
+
+class ZlibError(Exception):
+    """Of a library: none that Python's own errors know."""
+
+
+def bad_day(word: str) -> object:
+    if word == "strange":
+        raise ZlibError("incorrect header")
+    if word == "exit":
+        os._exit(3)
+    return (lambda: word) if word == "unpicklable" else word
+
+
+def test_errors_of_any_kind_fail_their_item_alone_and_come_last() -> None:
+    with Workers(partial(without_device, bad_day), ["cpu"]) as several:
+        found = dict(several.map((word, word) for word in ("strange", "a", "unpicklable", "b")))
+        assert not [seat for seat in several._seats if seat.worker], "idle workers end where no item is left"
+    assert {word: got.kind for word, got in found.items() if isinstance(got, Failure)} == {
+        "strange": "exception", "unpicklable": "exception",
+    }  # fmt: skip
+    assert found["strange"].reason == "ZlibError: incorrect header"
+
+
+class Stage:
+    """An engine whose workers do what `script` says, round by round."""
+
+    def __init__(self, script: list[dict[str, object]]) -> None:
+        self.script, self.made = script, list[Stage.Worker]()
+
+    class Worker:
+        def __init__(self, stage: "Stage") -> None:
+            self.given, self.lost, self.stage = list[str](), False, stage
+
+        def alive(self) -> bool:
+            return True
+
+        def give(self, item: str) -> None:
+            self.given.append(item)
+            self.next = self.stage.script.pop(0)
+
+        def said(self) -> object:
+            if not self.given and not hasattr(self, "loaded"):
+                self.loaded = True
+                return [None]
+            self.lost = bool(self.next.get("lost"))
+            return self.next["says"]
+
+        def end(self, grace: float) -> str:
+            return "SIGKILL"
+
+
+def test_lost_nodes_cost_no_try_and_end_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 workers are lost with their nodes, with the same item; then it is answered."""
+    stage = Stage([*[{"says": workers.DEAD, "lost": True}] * 30, {"says": ["answer"]}])
+    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
+    monkeypatch.setattr(workers, "engine", lambda: engine)
+    with Workers(str, ["cpu"]) as several:
+        assert list(several.map([("a", "a")])) == [("a", "answer")]
+    assert several.replaced == 30
+
+
+def test_what_is_heard_with_the_last_straw_is_given_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "DEATHS", 1)
+    stage = Stage([{"says": workers.DEAD}, {"says": ["answer"]}])
+    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
+    monkeypatch.setattr(workers, "engine", lambda: engine)
+    with Workers(str, ["cpu", "cpu"]) as several:
+        answers = several.map([("a", "a"), ("b", "b"), ("c", "c")])
+        assert next(answers) == ("b", "answer")
+        with pytest.raises(WorkerBroken, match="1 workers in a row died without an answer"):
+            next(answers)
+
+
+def asked(device: str) -> Callable[[str], object]:
+    return bad_day
+
+
+def test_a_host_is_started_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hosted(asked, "cpu") as host:
+        assert host("a") == "a"
+        with pytest.raises(ZlibError, match="incorrect header"):
+            host("strange")
+        with pytest.raises(ConnectionError):
+            host("exit")  # asked of the first, and of the one that takes its place
+        with pytest.raises(ConnectionError):
+            host("a")
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_client import grounding_server
+from chat_client import found_of, grounding_server
 from fake_server import Server
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
@@ -94,7 +94,7 @@ def pool(count: int, task: str, models: int = 2) -> tuple[list, list, dict[tuple
 
 def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Grounding:
     with resume.RecordCache(file) as cache:
-        return ground(rows[0], rows[1], rule, how, cache)
+        return found_of(rows, lambda pool: ground(pool, rule, how, cache))
 
 
 # --- what a model is asked, and what becomes of its boxes
@@ -249,9 +249,9 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     written, told, gaps = [], [], []
     for kind in ("500", "cut"):
         with grounding_server(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
-            found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache)
-            rows = annotate.annotate([row], [edit], REMOVE, cache, SlotSetting(), found.found)
-        written.append(annotate.counts(rows, REMOVE, SlotSetting(), found.found) | {"regions": [found.report()]})
+            found = ground([(row, [edit])], REMOVE, at(server.url, tries=1), cache)
+            rows = list(annotate.annotate([(row, [edit])], REMOVE, cache, SlotSetting(), found))
+        written.append(annotate.counts(rows, REMOVE, SlotSetting(), found) | {"regions": [found.report()]})
         [run] = found.run_report()["regions_failed"]
         told.append(run["reason"])
         assert rows[0]["reason"] == f"regions: {run['reason']}", "the annotation says all"

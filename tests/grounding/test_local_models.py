@@ -10,6 +10,7 @@ import pytest
 import tiny_base
 import tiny_models
 import torch
+from chat_client import found_of
 from safetensors.torch import load_file, save_file
 
 from editjudge.core import hub, images, records
@@ -51,7 +52,8 @@ def run(
     rows: tuple[list, list], rule: Recipe, parser: dict[str, Any], grounder: dict[str, Any], file: Path
 ) -> Grounding:
     with resume.RecordCache(file) as cache:
-        return ground(*rows, rule, read("grounding", GroundingSetting, {"parser": parser, "grounder": grounder}), cache)
+        how = read("grounding", GroundingSetting, {"parser": parser, "grounder": grounder})
+        return found_of(rows, lambda pool: ground(pool, rule, how, cache))
 
 
 def qwen(folder: Path, **more: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,13 @@ def ask(how: dict[str, Any], asked: list[Question], file: Path) -> tuple[list[Bo
 
 if __name__ == "__main__":
     ask(setting(sys.argv[1], max_in_flight=8), questions(int(sys.argv[3])), Path(sys.argv[2]))
+
+
+def found_of(rows: Sequence[Any], ground: Callable[[Any], Any]) -> Any:
+    """What `ground` finds, told in `found` of each candidate that is done. rows: prompts, their candidates."""
+    pool = [(prompt, [row for row in rows[1] if row["key"] == prompt["key"]]) for prompt in rows[0]]
+    grounding = ground(pool)
+    for prompt, own in pool:
+        found = grounding.of(prompt, [row for row in own if row["status"] == "done"])
+        grounding.found |= {(prompt["key"], model): at for model, at in found.items()}
+    return grounding

@@ -76,7 +76,7 @@ def test_a_judge_by_measures_without_memory_is_unfinished(question, tmp_path, mo
     other, plain = replace(question, key="other", b=question.source), batch.measure_all
 
     def scarce(prompts: Any, *rest: Any) -> list[list[dict]]:
-        found = plain(prompts, *rest)
+        found = list(plain(prompts, *rest))
         for prompt, metas in zip(prompts, found, strict=True):
             metas[[edit.image for edit in prompt.edits].index(question.b)]["measures"][-1] |= NO_MEMORY
         return found

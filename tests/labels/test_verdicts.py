@@ -300,7 +300,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
             made, _ = editing.edit_all([editing.EditPrompt("data", row) for row in pool], kind, setting, cache)
             edits += editing.rows(made, kind, cache.data)
     with resume.RecordCache(tmp_path / "c") as cache:
-        measured = annotate.annotate(pool, edits, how, cache)
+        measured = list(annotate.annotate(records.beside(pool, [edits[n::4] for n in range(4)]), how, cache))
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("EDITJUDGE_WORK", str(tmp_path))
         rows = verdicts.annotate_pairs(pool, edits, how, verdicts.open_judges(how, judges))

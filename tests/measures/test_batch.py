@@ -29,7 +29,7 @@ from editjudge.core.settings import read
 from editjudge.engine import local, resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import Load, devices_of
-from editjudge.grounding.grounding import Grounded
+from editjudge.grounding.grounding import Grounded, Grounding
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -192,7 +192,7 @@ def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray,
     data = images.encode_png(photo)
     prompt = {"key": "k", "image": data, "regions": [{"box": list(BOX), "label": "x"}]}
     with resume.RecordCache(tmp_path / "a") as cache:
-        rows = annotate.annotate([prompt], [candidates[0] | {"image": data}], EMBEDDED, cache)
+        rows = list(annotate.annotate([(prompt, [candidates[0] | {"image": data}])], EMBEDDED, cache))
     assert [m["measure"] for m in rows[0]["measures"]] == ["ssim", "delta_e"]
     counted = annotate.counts(rows, EMBEDDED, SlotSetting())
     assert counted["not_configured"] == [
@@ -217,7 +217,7 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
         resume.RecordCache(tmp_path / "a") as cache,
         pytest.raises(ParamsError, match=r"measures\.dinov3: .* lacks \d+ weights of a DINOv3ViTModel"),
     ):
-        batch.measure_all([prompt], SlotSetting(device="cpu", dinov3=str(folder)), cache, "t")
+        next(batch.measure_all([prompt], [recipe], SlotSetting(device="cpu", dinov3=str(folder)), cache, "t"))
 
 
 def test_other_weights_in_the_same_place_are_another_version_and_other_models_settings_none(tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
     data = images.encode_png(photo)
     prompt = batch.Original(data, (BOX,), EMBEDDED, (batch.Altered(data),))
     with resume.RecordCache(tmp_path / "a") as cache:
-        batch.measure_all([prompt], SlotSetting(), cache, "t")
-        batch.measure_all([prompt], SlotSetting(faces="none", batch_size=3, prompts=5), cache, "t")
+        for setting in (SlotSetting(), SlotSetting(faces="none", batch_size=3, prompts=5)):
+            assert len(list(batch.measure_all([prompt], [EMBEDDED], setting, cache, "t"))) == 1
         assert cache.counts() == {"computed": 1, "reused": 1}
 
 
@@ -325,8 +325,9 @@ def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason
     candidates += [row | {"key": p["key"], "model": "sound", "image": given["sound"]} for p in prompts[1:]]
     failed = {"status": "failed", "reason": "out of memory", "image": None}
     candidates.append(row | {"key": "k", "model": "failed"} | failed)
+    candidates.sort(key=lambda row: [p["key"] for p in prompts].index(row["key"]))
     with resume.RecordCache(tmp_path / "a") as cache:
-        rows = annotate.annotate(prompts, candidates, recipe, cache)
+        rows = list(annotate.annotate(records.beside(prompts, [candidates]), recipe, cache))
     records.check("annotations", rows, "annotations")
     reasons = {(row["key"], row["model"]): row["reason"] for row in rows}
     assert len(reasons) == len(candidates)
@@ -353,9 +354,10 @@ def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndar
     data = images.encode_png(photo)
     row = {"key": "k", "task": "t", "status": "done", "reason": None, "damage": None, "image": data}
     candidates = [row | {"model": "a"}, row | {"model": "b"}]
-    where = {("k", "a"): Grounded(reason="grounder: no box"), ("k", "b"): Grounded((BOX,), ((40, 30, 96, 72),))}
+    found = {("k", "a"): Grounded(reason="grounder: no box"), ("k", "b"): Grounded((BOX,), ((40, 30, 96, 72),))}
+    pool = [({"key": "k", "image": data}, candidates)]
     with resume.RecordCache(tmp_path / "a") as cache:
-        rows = annotate.annotate([{"key": "k", "image": data}], candidates, EMBEDDED, cache, SlotSetting(), where)
+        rows = list(annotate.annotate(pool, EMBEDDED, cache, SlotSetting(), Grounding(found)))
     assert [row["reason"] for row in rows] == ["regions: grounder: no box", None]
     assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
 
@@ -410,8 +412,8 @@ def test_processes_that_feed_one_with_the_models_give_the_same_values(tiny, phot
     own = {"lpips": OwnSetting(device="cpu")}
     fed = replace(tiny, device="cpu:0", workers=2, slots=own, features_gigabytes=0.1)
     with resume.RecordCache(workdir / "c") as cache:
-        taken = batch.measure_all(prompts, fed, cache, "t")
-        assert batch.measure_all(prompts, fed, cache, "t") == taken
+        taken = list(batch.measure_all(prompts, [EVERYTHING], fed, cache, "t"))
+        assert list(batch.measure_all(prompts, [EVERYTHING], fed, cache, "t")) == taken
         assert cache.counts() == {"computed": 6, "reused": 6}
     alone = batch.measure_group(prompts, Models(tiny))
     near([row for rows in taken for row in rows], alone)
@@ -471,11 +473,12 @@ def test_annotations_that_lack_memory_are_unfinished(tiny, workdir, monkeypatch)
     Path("data/candidates/m/oref.parquet").write_bytes(b"never read")
     found = Grounded(reason="grounder, source: out of memory, even for one at a time")
     with resume.RecordCache(workdir / "c") as cache:
-        where = {(edit["key"], "m"): found for edit in edits}
-        rows = annotate.annotate(prompts, edits, EMBEDDED, cache, SlotSetting(), where)
+        where = Grounding({(edit["key"], "m"): found for edit in edits})
+        pool = records.beside(prompts, [edits])
+        rows = list(annotate.annotate(pool, EMBEDDED, cache, SlotSetting(), where))
     assert annotate.memory_gap(rows).kinds == {"memory": 2}, "boxes that were not found for it, too"
 
-    def scarce(prompts: list[batch.Original], setting: SlotSetting, *_: object) -> list[list[dict]]:
+    def scarce(prompts: list[batch.Original], _: object, setting: SlotSetting, *__: object) -> list[list[dict]]:
         models = Models(setting)
         models.model("clip").model = Scarce(models.model("clip").model, 0)
         own = (replace(prompt, recipe=slot_settings.configured(prompt.recipe, setting)) for prompt in prompts)
@@ -490,7 +493,7 @@ def test_annotations_that_lack_memory_are_unfinished(tiny, workdir, monkeypatch)
 
 def kill_host() -> None:
     """Kills the process that has a device's models, as the system does where memory ends."""
-    [host] = (process for process in active_children() if process.name.startswith("_Host"))
+    [host] = active_children()
     host.kill()
     host.join()
 
@@ -508,6 +511,8 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
             models = Models(setting, device, {device: host})
             assert models.layout("clip").side > 0
             kill_host()
+            assert models.ask("clip", "layout").side > 0, "another one has taken its place"
+            kill_host()
             with pytest.raises(Unfinished, match=line):
                 models.ask("clip", "layout")
             yield host
@@ -515,10 +520,10 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
     monkeypatch.setattr(local, "hosted", doomed)
     with resume.RecordCache(workdir / "c") as cache:
         with pytest.raises(Unfinished, match=line):
-            batch.measure_all(prompts, setting, cache, "t")
+            next(batch.measure_all(prompts, [recipe], setting, cache, "t"))
         assert cache.counts() == {"computed": 0, "reused": 0}, "nothing is kept as failed"
         monkeypatch.setattr(local, "hosted", plain)
-        [rows] = batch.measure_all(prompts, setting, cache, "t")
+        [rows] = batch.measure_all(prompts, [recipe], setting, cache, "t")
     assert all(m["value"] is not None for row in rows for m in row["measures"])
 
 

@@ -188,7 +188,7 @@ def rows_of(
                 prompts.append(batch.prompt_of(own, [image for _, image in edits], recipe, *where))
                 places.append((key, own, edits))
         what = f"sources {number * AT_ONCE + 1} to {number * AT_ONCE + len(group)} of {len(keys)}"
-        taken = batch.measure_all(prompts, setting, cache, what)
+        taken = batch.measure_all(prompts, [recipe], setting, cache, what)
         for (key, data, edits), metas in zip(places, taken, strict=True):
             for (name, image), meta in zip(edits, metas, strict=True):
                 rows[key, name] = {"key": key, "model": name} | _row(data, image, meta)

@@ -62,22 +62,27 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     prompts = [prompt for prompt in every if prompt.key in rows]
     stored = [Path(f"data/candidates/{model}/{task}.parquet") for model in values["editors"]]
     edits = [row for file in stored for row in records.iterate(file, "candidates") if row["key"] in rows]
+    by_key = records.grouped(edits, "key")
     with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:  # replies are kept there
-        where = ground(list(rows.values()), edits, recipe, section(values, "grounding", GroundingSetting), cache).found
+        asked = [(row, by_key.get(key, [])) for key, row in rows.items()]
+        where = ground(asked, recipe, section(values, "grounding", GroundingSetting), cache)
     setting = section(values, "measures", SlotSetting)
     recipe, models = slot_settings.configured(recipe, setting), Models(setting)
     pictures = PageImages(folder, section(values, "report", ReportSetting).image_side)
-    by_key = records.grouped(edits, "key")
     for prompt in progress(prompts, len(prompts), f"gallery of {task}"):
         own, row = by_key.get(prompt.key, []), rows[prompt.key]
         prompt.show(row["instruction"], row["image"], row["regions"], pictures)
         for edit in own:
             report.show_edit(prompt, edit, pictures)
-        shown = {edit["model"]: (edit["image"], where[prompt.key, edit["model"]]) for edit in own if edit["image"]}
-        first = next((at for _, at in shown.values()), Grounded())
-        given = tuple(batch.Altered(image, at.edited, at.attributes) for image, at in shown.values())
-        asked = batch.Original(row["image"], first.source, recipe, given, first.masks)
-        prompt.layers, looked = seen.seen(asked, models)
+        done = [edit for edit in own if edit["image"]]
+        shown = where.of(row, done)
+        first = next(iter(shown.values()), Grounded())
+        given = tuple(
+            batch.Altered(edit["image"], at.edited, at.attributes)
+            for edit, at in zip(done, shown.values(), strict=True)
+        )
+        looked_at = batch.Original(row["image"], first.source, recipe, given, first.masks)
+        prompt.layers, looked = seen.seen(looked_at, models)
         for model, found in zip(shown, looked, strict=True):
             edit = prompt.edits[model]
             if isinstance(found, str):

@@ -42,6 +42,7 @@ NO_RESULT = {
     "engine/progress": "progress bars",
     "engine/ray": "as workers",
     "engine/resume": "keeps records; their names and hashes are compared",
+    "engine/store": "keeps bytes by their content",
     "engine/unfinished": "says what is missing",
     "engine/workers": "starts processes; how many there are changes no result",
     "models/endpoint/client": "sends calls; what is sent is in a record's name",

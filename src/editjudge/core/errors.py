@@ -1,10 +1,5 @@
-"""Errors that the user can fix, and those that are caught around a model's code."""
+"""Errors: those that the user can fix, and how one is told in a line."""
 
-# What the code of a pipeline raises. Anything else ends the worker, which is seen and counted too.
-PIPELINE_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, NameError,
-    OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 SHOWN_CHARS = 300  # of an error
 
 

@@ -249,6 +249,22 @@ def in_groups(rows: Iterable[T], size: int = ROW_GROUP) -> Iterator[list[T]]:
         yield group
 
 
+def beside(rows: Iterable[Row], tables: Iterable[Iterable[Row]]) -> Iterator[tuple[Row, list[Row]]]:
+    """Each row with those rows of the tables that have its key. A row of each table is in memory, since all have the
+    keys in the same order. ContractError: one has not."""
+    rest = [iter(table) for table in tables]
+    heads = [next(each, None) for each in rest]
+    for row in rows:
+        own = list[Row]()
+        for n, each in enumerate(rest):
+            while (head := heads[n]) is not None and head["key"] == row["key"]:
+                own.append(head)
+                heads[n] = next(each, None)
+        yield row, own
+    for head in filter(None, heads):
+        raise ContractError(f"the row of key {head['key']!r} is unknown, or not in the order of the others")
+
+
 def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[Any]]:
     """The rows by a field, or by several as a tuple; groups and rows in the order in which they come."""
     found: dict[Any, list[Any]] = {}

@@ -63,7 +63,7 @@ def run_pool(
     load_editor: Callable[[str], Editor], places: Sequence[str], requests: Requests, keep: Keep, timeout: float
 ) -> int:
     """Has an editor in each worker make the edits; how many workers were replaced."""
-    with Workers(functools.partial(_begin, load_editor), places, timeout) as workers:
+    with Workers(functools.partial(_begin, load_editor), places, timeout, by_reference=True) as workers:
         for name, found in workers.map(requests):
             keep(name, Outcome(None, None, found.kind, found.reason) if isinstance(found, Failure) else found)
     return workers.replaced

@@ -205,7 +205,7 @@ class ProceduralEditor:
         name = resume.fingerprint(self.model, request.key)
         rng = np.random.default_rng([self.setting.seed, *name.encode()])
         try:
-            edit, source = parse_edit(request.edit), images.decode(request.image)
+            edit, source = parse_edit(request.edit), images.decode(bytes(request.image))
             return Edited(*edit_image(source, edit, self.setting.kind, self.setting.amount, rng))
         except ValueError as error:
             raise EditFailed("no_edit", str(error)) from error

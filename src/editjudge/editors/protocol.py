@@ -3,12 +3,13 @@
 An image that fails `check` is a failed record: no judge or measure ever sees it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from editjudge.core import images
+from editjudge.core import images, records
+from editjudge.engine.store import Kept
 
 BLACK = 2  # of 255; an image no lighter than this anywhere is what a safety checker leaves
 ASPECT_MOST = 1.25
@@ -24,11 +25,11 @@ BEST = 5  # the highest quality of reward-conditioned instructions
 
 @dataclass(frozen=True)
 class Request:
-    """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP bytes). use: which call arguments."""
+    """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP). use: which call arguments."""
 
     key: str
     instruction: str
-    image: bytes
+    image: records.Image | Kept
     edit: str | None  # JSON of the embedded editors' settings; None where a source has none
     use: Literal["data", "benchmark"]
     seed: int  # of this record and model, 0..2**63-1: fingerprint of (setting seed, model, key)
@@ -55,7 +56,7 @@ class EditFailed(ValueError):
 
 
 class Editor(Protocol):
-    """An editor in this process. It may raise EditFailed, and what core.errors.PIPELINE_ERRORS names."""
+    """An editor in this process. It may raise EditFailed; any other error is the edit's failure, too."""
 
     def edit(self, request: Request) -> Edited: ...
 
@@ -64,7 +65,7 @@ class Editor(Protocol):
 class Outcome:
     """image: PNG, None where the edit failed. damage: None where it is not known. kind and reason: of a failure."""
 
-    image: bytes | None
+    image: bytes | Kept | None
     damage: float | None = None
     kind: str | None = None
     reason: str | None = None
@@ -82,8 +83,9 @@ Keep: TypeAlias = Callable[[str, Outcome], None]
 def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
     """Have one edit made and check it. A source that cannot be decoded is not asked for. What else the editor raises is
     the worker's failure."""
+    request = replace(request, image=bytes(request.image))
     try:
-        source = images.decode(request.image)
+        source = images.decode(bytes(request.image))
     except images.ImageError as error:
         return Outcome(None, kind="bad_source", reason=str(error))
     try:

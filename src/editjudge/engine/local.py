@@ -3,21 +3,27 @@
 import ctypes
 import fcntl
 import os
+import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import connection, forkserver, parent_process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from multiprocessing.managers import BaseManager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
 from types import ModuleType
 from typing import Any
 
 import cv2
 
-from editjudge.engine.workers import DEAD, NOTHING, Load, attempt, cores
+from editjudge.engine.workers import DEAD, NOTHING, STOP_SECONDS, Failure, Load, answered, attempt, cores
 
 LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
+HOST_SECONDS = 0.1  # between two tries to reach a host that is started again
 cpus = cores
 
 
@@ -70,12 +76,17 @@ def import_ahead(*modules: str) -> None:
 class Worker:
     """A process that loads, then answers what it is given."""
 
-    def __init__(self, load: Load, place: str, share: float) -> None:
+    lost = False  # with its node
+
+    def __init__(self, load: Load, place: str, share: float, by_reference: bool) -> None:
         context = fork_server()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(load, place, visible(place), theirs), daemon=True)
         self.process.start()
         theirs.close()  # so that the pipe ends with the worker
+
+    def alive(self) -> bool:
+        return self.process.is_alive()
 
     def give(self, item: Any) -> None:
         try:
@@ -87,7 +98,7 @@ class Worker:
         """[None] once it has loaded, [its answer], NOTHING or DEAD."""
         alive = self.process.is_alive()  # asked before: what it said last may still be in the pipe
         try:
-            return self.connection.recv() if self.connection.poll() else NOTHING if alive else DEAD
+            return [self.connection.recv()] if self.connection.poll() else NOTHING if alive else DEAD
         except (EOFError, OSError):
             return DEAD
 
@@ -122,13 +133,10 @@ def _work(load: Load, place: str, gpus: str, parent: connection.Connection) -> N
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch is imported, which `load` does
     answer = attempt(load, "cuda" if gpus else place)
-    failed = not callable(answer)
-    try:
-        parent.send([answer if failed else None])
-        while not failed:
-            parent.send([attempt(answer, parent.recv())])
-    except (EOFError, ConnectionError):  # no more work, or nobody who wants it
-        return
+    with suppress(EOFError, ConnectionError):  # no more work, or nobody who wants it
+        parent.send(answer if isinstance(answer, Failure) else None)
+        while not isinstance(answer, Failure):
+            parent.send_bytes(answered(answer, parent.recv_bytes()))
 
 
 def begin() -> None:
@@ -138,25 +146,84 @@ def begin() -> None:
     cv2.setNumThreads(1)
 
 
-def _loaded(load: Load, device: str) -> Callable[[Any], Any]:
-    return load(device)
+# --- a process with a worker that others ask
 
 
-class _Host(BaseManager):
-    """A process with a worker that others ask, each through a thread of its own."""
+@dataclass(frozen=True)
+class _Host:
+    """What workers hold of a host: the socket where it listens, which is gone when no host will be."""
 
+    address: str
 
-_Host.register("loaded", _loaded, exposed=("__call__",))
+    def __call__(self, given: Any) -> Any:
+        """Its answer; while it is started again, that is waited for. Raises what it raises; ConnectionError: lost."""
+        while True:
+            try:
+                with connection.Client(self.address) as host:
+                    host.send(given)
+                    answer = pickle.loads(host.recv_bytes())
+                break
+            except FileNotFoundError:
+                raise ConnectionError("the process was killed twice") from None
+            except (EOFError, ConnectionError):
+                time.sleep(HOST_SECONDS)
+        if isinstance(answer, Failure):
+            raise answer.raised()
+        return answer
 
 
 @contextmanager
 def hosted(load: Load, device: str) -> Iterator[Callable[[Any], Any]]:
     """What `load(device)` gives, in a process of its own as long as the context lasts; every worker may call it.
-    EOFError or ConnectionError where that process was killed."""
-    host = _Host(ctx=fork_server())
-    host.start(begin)
-    with host:
-        yield host.loaded(load, device)  # type: ignore[attr-defined]
+    Where that process is killed, another one takes its place, once. Then ConnectionError."""
+    with TemporaryDirectory(prefix="editjudge-") as folder:
+        address, over, processes = f"{folder}/host", Event(), list[Any]()
+
+        def start() -> None:
+            context = fork_server()
+            own, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_listen, args=(load, device, address, theirs), daemon=True)
+            process.start()
+            processes.append(process)
+            theirs.close()
+            if failure := own.recv():  # EOFError: it was killed
+                raise failure.raised()
+
+        def keep() -> None:
+            try:
+                processes[0].join()
+                if not over.is_set():
+                    start()
+                    processes[1].join()
+            finally:
+                Path(address).unlink(missing_ok=True)
+
+        start()
+        keeper = Thread(target=keep, daemon=True)
+        keeper.start()
+        try:
+            yield _Host(address)
+        finally:
+            over.set()
+            for process in processes:
+                process.kill()
+            keeper.join(STOP_SECONDS)
+
+
+def _listen(load: Load, device: str, address: str, parent: connection.Connection) -> None:
+    """A host: load, then answer each who asks, in a thread of its own."""
+    begin()
+    answer = attempt(load, device)
+    with connection.Listener(f"{address}.{os.getpid()}") as listener:
+        os.rename(f"{address}.{os.getpid()}", address)
+        parent.send(answer if isinstance(answer, Failure) else None)
+        while not isinstance(answer, Failure):
+            Thread(target=_tell, args=(answer, listener.accept()), daemon=True).start()
+
+
+def _tell(answer: Callable[[Any], Any], asker: connection.Connection) -> None:
+    with asker, suppress(EOFError, ConnectionError):
+        asker.send_bytes(answered(answer, asker.recv_bytes()))
 
 
 def end_with_parent(number: int = signal.SIGKILL) -> None:

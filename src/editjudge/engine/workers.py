@@ -1,9 +1,9 @@
 """Work on many records: workers that load something once and then answer items, each of them one at a time.
 
-They are processes of this machine (`local`) or, with EDITJUDGE_ENGINE=ray, actors of a cluster (`ray`); who gives the
-items does not see which. A worker that dies is replaced at once. An item whose worker died, ran out of memory or took
-too long is tried once more, then it has failed with the reason: it costs no other. Only the caller keeps answers, and
-workers end with it, however it ends.
+They are processes of this machine (`local`) or actors of a cluster (`ray`), as `engine` of params.yaml says; who gives
+the items does not see which. A worker that dies is replaced at once. An item whose worker died, ran out of memory or
+took too long is tried once more, then it has failed with the reason: it costs no other. A worker that was lost with its
+node costs no try. Only the caller keeps answers, and workers end with it, however it ends.
 
 Why no library does it: loky 3.7 knows no time limit, and a dead worker ends its executor; pebble 5.2 gives no worker a
 GPU of its own, starts one that cannot load for ever, and shares one pipe, whose lock a killed worker may hold."""
@@ -16,18 +16,19 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
-from itertools import islice
+from pathlib import Path
 from traceback import format_exc
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from editjudge.core.errors import PIPELINE_ERRORS, UserError, describe
+from editjudge.core import params
+from editjudge.core.errors import UserError, describe
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, Positive, Text
+from editjudge.core.settings import FORBID, Count, Positive, Text, read
 from editjudge.engine.progress import progress
 
 Item = TypeVar("Item")
@@ -37,11 +38,15 @@ Load: TypeAlias = Callable[[str], Callable[[Any], Any]]  # of a torch device; pi
 # process cannot use its GPU any more.
 KINDS = {"MemoryError": "out_of_memory", "OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
 TRIES = 2  # of an item that failed, but not by an exception of its own
-LOADING_DEATHS = 3  # workers in a row that died before they had loaded
-DEATHS = 20  # workers in a row that died without one answer
+LOADING_DEATHS = 3  # workers in a row, at one place, that died before they had loaded
+DEATHS = 20  # workers in a row, at one place, that died without one answer
 STOP_SECONDS = 10.0
+IDLE_SECONDS = 1.0  # after which a worker that gets an item may have died meanwhile
+AHEAD = 64  # items that need no worker, read before their names are given back
+Kind: TypeAlias = Literal["local", "ray"]
 WORTH = 8  # items that are worth the second in which processes start
 NOTHING, DEAD = "nothing yet", "dead"  # what a worker says beside its answers, which come in a list
+KNOWN = "known"  # in the place of an item that needs no worker: its name comes back with it
 
 
 @checked_dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -68,11 +73,16 @@ def cores() -> int:
 
 def engine() -> Any:
     """The module that starts workers, and tells how many cores and GPUs they may have: cpus(); gpus(), by torch.
-    UserError: EDITJUDGE_ENGINE names another."""
-    name = os.environ.get("EDITJUDGE_ENGINE") or "local"
-    if name not in ("local", "ray"):
-        raise UserError(f"EDITJUDGE_ENGINE is {name!r}: local or ray expected")
-    return import_module(f"{__package__}.{name}")
+
+    EDITJUDGE_ENGINE names it, or `engine` of params.yaml. ParamsError: neither local nor ray."""
+    given = os.environ.get("EDITJUDGE_ENGINE")
+    return import_module(f"{__package__}.{read('EDITJUDGE_ENGINE', Kind, given) if given else _own_engine(Path.cwd())}")
+
+
+@cache
+def _own_engine(folder: Path) -> Kind:
+    file = folder / "params.yaml"
+    return read("engine", Kind, params.load(file).get("engine", "local") if file.is_file() else "local")
 
 
 class WorkerBroken(UserError, RuntimeError):
@@ -93,18 +103,24 @@ class Failure:
         return self.error or WorkerBroken(f"{self.reason}; {hint}")
 
 
-def attempt(answer: Callable[[Any], Any], given: Any) -> Any:
-    """In a worker: what it answers, or the Failure, whose error brings the worker's traceback along."""
+def attempt(work: Callable[[Any], Any], given: Any) -> Any:
+    """In a worker: what comes of the work, or the Failure, whose error brings the worker's traceback along."""
     try:
-        return answer(given)
-    except (MemoryError, UserError, *PIPELINE_ERRORS) as error:
+        return work(given)
+    except Exception as error:  # noqa: BLE001 - whatever an item does, it is told of it
         names = (kind.__name__ for kind in type(error).__mro__)
         failure = Failure(next((KINDS[name] for name in names if name in KINDS), "exception"), describe(error), error)
         error.add_note(format_exc())
         try:
             return pickle.loads(pickle.dumps(failure))
-        except (AttributeError, TypeError, pickle.PicklingError):
+        except Exception:  # noqa: BLE001 - an error may have anything with it
             return Failure(failure.kind, failure.reason, RuntimeError(failure.reason))
+
+
+def answered(answer: Callable[[Any], Any], given: bytes, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
+    """In a worker: its answer or the Failure, pickled. What cannot be pickled is the item's failure, too."""
+    done = attempt(lambda data: dumps(answer(pickle.loads(data))), given)
+    return pickle.dumps(done) if isinstance(done, Failure) else done
 
 
 @dataclass
@@ -116,46 +132,68 @@ class _Task:
 
 @dataclass
 class _Seat:
-    """A place with its worker, and the task that it has."""
+    """A place, its worker if it has one, and the task that it has."""
 
     place: str
-    worker: Any
+    worker: Any = None
     ready: bool = False
     task: _Task | None = None
     deadline: float = float("inf")
+    since: float = 0.0  # when it became idle
+    deaths: int = 0  # of its workers, since the last answer
+    unloaded: int = 0  # those of them that had not loaded, since the last one that had
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Workers at places, which start as there are items for them, and end with the block.
+    """Workers at places, which start as there are items for them, and end when none is left, or with the block.
 
     places: a device for each: cpu, or the GPUs that its worker alone sees, of those this process may use, such as
     cuda:0 or cuda:2,3; the worker loads for "cpu" or "cuda". timeout: seconds of one item, after which its worker is
-    ended; loading may take as long as it needs."""
+    ended; loading may take as long as it needs. stay: idle workers wait for the next `map`. by_reference: on a cluster
+    answers' bytes of store.LARGE and more come as store.Kept, which bytes() reads, so that none pass through here."""
 
-    def __init__(self, load: Load, places: Sequence[str], timeout: float = float("inf")) -> None:
-        self._load, self._timeout = load, timeout
-        self._free, self._seats = [*places][::-1], list[_Seat]()
+    def __init__(
+        self,
+        load: Load,
+        places: Sequence[str],
+        timeout: float = float("inf"),
+        stay: bool = False,
+        by_reference: bool = False,
+    ) -> None:
+        self._engine, self._load, self._timeout, self._stay = engine(), load, timeout, stay
+        self._by_reference, self._seats = by_reference, [_Seat(place) for place in places]
         self._shares = {place: 1 / places.count(place) for place in places}  # of a GPU that several have
         self._items: Iterator[tuple[Any, Any]] = iter(())
-        self._waiting = deque[_Task]()
-        self.replaced = self._in_a_row = self._unready = 0
+        self._waiting, self._known, self._over = deque[_Task](), list[tuple[Any, Any]](), True
+        self.replaced = 0
 
     def __exit__(self, *error: object) -> None:
-        for seat in [*self._seats]:
+        for seat in self._taken():
             self._leave(seat)
 
+    def _taken(self) -> list[_Seat]:
+        return [seat for seat in self._seats if seat.worker is not None]
+
     def map(self, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        """The name of each item with its answer or its Failure, as soon as it is there.
+        """The name of each item with its answer or its Failure, as soon as it is there; an item KNOWN as it is.
 
         Items are read only as workers come free. UserError: what a worker needs to load is not there, or WorkerBroken
         where none can load, or where worker after worker dies."""
-        self._items, self._waiting = iter(items), deque()
+        self._items, self._waiting, self._known, self._over = iter(items), deque(), [], False
         try:
             self._give()
-            while any(seat.task for seat in self._seats) or self._have(1):
-                found = [pair for seat in self._heard() for pair in self._hear(seat)]
-                self._give()  # before the caller takes its time
-                yield from found
+            while self._known or any(seat.task for seat in self._seats) or self._have(1):
+                found, self._known, broken = self._known, [], None
+                for seat in self._heard(at_once=bool(found)):
+                    try:
+                        found += self._hear(seat)
+                    except UserError as error:
+                        broken = error
+                if broken is None:
+                    self._give()  # before the caller takes its time
+                yield from sorted(found, key=lambda pair: isinstance(pair[1], Failure))  # which may end its work
+                if broken is not None:
+                    raise broken
         finally:
             for seat in [seat for seat in self._seats if seat.task]:
                 self._leave(seat)
@@ -178,25 +216,40 @@ class Workers(AbstractContextManager["Workers"]):
 
     def _have(self, count: int) -> bool:
         """Whether so many tasks wait to be given out, of which no more are read ahead."""
-        self._waiting.extend(_Task(*pair) for pair in islice(self._items, max(count - len(self._waiting), 0)))
+        while len(self._waiting) < count and len(self._known) < AHEAD and not self._over:
+            if (pair := next(self._items, None)) is None:
+                self._over = True
+            elif pair[1] is KNOWN:
+                self._known.append(pair)
+            else:
+                self._waiting.append(_Task(*pair))
         return len(self._waiting) >= count
 
     def _give(self) -> None:
         """Give each worker without a task the next, and start workers for those that are left."""
-        for seat in self._seats:
-            if seat.ready and seat.task is None and self._have(1):
+        for seat in [seat for seat in self._seats if seat.ready and seat.task is None]:
+            if time.monotonic() - seat.since > IDLE_SECONDS and not seat.worker.alive():
+                self._leave(seat)  # it died while it was idle: no item's fault
+            elif self._have(1):
                 seat.task, seat.deadline = self._waiting.popleft(), time.monotonic() + self._timeout
                 seat.worker.give(seat.task.item)
-        while self._free and self._have(1 + sum(not seat.ready for seat in self._seats)):
-            place = self._free.pop()
-            self._seats.append(_Seat(place, engine().Worker(self._load, place, self._shares[place])))
+            elif self._over and not self._stay:
+                self._leave(seat)
+        for seat in [seat for seat in self._seats if seat.worker is None]:
+            if not self._have(1 + sum(not seat.ready for seat in self._taken())):
+                break
+            share = self._shares[seat.place]
+            seat.worker = self._engine.Worker(self._load, seat.place, share, self._by_reference)
 
-    def _heard(self) -> list[_Seat]:
-        """Those whose workers answered, died or took too long."""
-        first = min(seat.deadline for seat in self._seats)
+    def _heard(self, at_once: bool) -> list[_Seat]:
+        """Those whose workers answered, died or took too long; at_once: by now."""
+        seats = self._taken()
+        if at_once and not seats:
+            return []
+        first = time.monotonic() if at_once else min(seat.deadline for seat in seats)
         seconds = None if first == float("inf") else max(first - time.monotonic(), 0.0)
-        heard = engine().wait([seat.worker for seat in self._seats], seconds)
-        return [seat for seat in self._seats if seat.worker in heard or seat.deadline <= time.monotonic()]
+        heard = self._engine.wait([seat.worker for seat in seats], seconds)
+        return [seat for seat in seats if seat.worker in heard or seat.deadline <= time.monotonic()]
 
     def _hear(self, seat: _Seat) -> list[tuple[Any, Any]]:
         """Take in one answer of the worker, or its death."""
@@ -213,31 +266,34 @@ class Workers(AbstractContextManager["Workers"]):
             if failed:
                 broken = WorkerBroken(f"a worker cannot be loaded: {answer.reason}")
                 raise answer.error if isinstance(answer.error, UserError) else broken
-            seat.ready, self._unready = True, 0
+            seat.ready, seat.unloaded, seat.since = True, 0, time.monotonic()
             return []
         if failed and answer.kind == "device_error":  # nothing that this process still does on its GPU can succeed
             return self._replace(seat, answer)
-        task, seat.task, seat.deadline, self._in_a_row = seat.task, None, float("inf"), 0
+        task, seat.task, seat.deadline, seat.deaths, seat.since = seat.task, None, float("inf"), 0, time.monotonic()
         return self._done(task, answer)
 
     def _replace(self, seat: _Seat, failure: Failure) -> list[tuple[Any, Any]]:
         """Let another worker have its place and its task. Raises WorkerBroken where that goes on without an answer."""
+        task, loading, lost = seat.task, not seat.ready, seat.worker.lost
         self._leave(seat)
         self.replaced += 1
-        self._in_a_row += 1
-        self._unready += not seat.ready
-        if self._unready >= LOADING_DEATHS:
-            said = f"{failure.reason} while it loaded, {self._unready} times in a row"
+        if lost:  # with its node
+            self._waiting.extend([task] if task else [])
+            return []
+        seat.deaths += 1
+        seat.unloaded += loading
+        if seat.unloaded >= LOADING_DEATHS:
+            said = f"{failure.reason} while it loaded, {seat.unloaded} times in a row"
             raise WorkerBroken(f"a worker cannot be loaded: {said}")
-        if self._in_a_row >= DEATHS:
-            said = f"{self._in_a_row} workers in a row died without an answer, the last one so: {failure.reason}"
+        if seat.deaths >= DEATHS:
+            said = f"{seat.deaths} workers in a row died without an answer, the last one so: {failure.reason}"
             raise WorkerBroken(said)
-        return self._done(seat.task, failure)
+        return self._done(task, failure)
 
     def _leave(self, seat: _Seat) -> None:
         seat.worker.end(0.0)
-        self._seats.remove(seat)
-        self._free.append(seat.place)
+        seat.worker, seat.ready, seat.task, seat.deadline = None, False, None, float("inf")
 
     def _done(self, task: _Task | None, answer: Any) -> list[tuple[Any, Any]]:
         if task is None:
@@ -254,11 +310,11 @@ class Alone(Workers):
 
     def map(self, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for name, item in items:
-            yield name, attempt(self._answer, item)
+            yield name, item if item is KNOWN else attempt(self._answer, item)
 
     @cached_property
     def _answer(self) -> Callable[[Any], Any]:
-        return self._load(self._free[0])
+        return self._load(self._seats[0].place)
 
 
 def workers_for(load: Load, places: Sequence[str], most: int) -> Workers:
@@ -269,7 +325,7 @@ def workers_for(load: Load, places: Sequence[str], most: int) -> Workers:
     little = places[0] == "cpu" and most < WORTH
     if (len(places) == 1 or little) and (places[0] == "cpu" or engine().__name__.endswith(".local")):
         return Alone(load, places[:1])
-    return Workers(load, places[: max(most, 1)])
+    return Workers(load, places[: max(most, 1)], stay=True)
 
 
 def on_cores(compute: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:

@@ -7,7 +7,7 @@ recipe says in which images boxes are sought and by which prompts; a Grounding D
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -65,58 +65,69 @@ Boxes = tuple[FractionBox, ...] | Grounded
 
 @dataclass
 class Grounding:
-    """Of a task: where each candidate's edit is, by (key, model), and what the asking cost, by role."""
+    """Of a task: where each candidate's edit is, and what the asking cost, by role.
+
+    own: of a prompt whose record tells it for all its candidates, so that nothing is kept of each; else `found` has it
+    by (key, model). seen: how many of those that were asked for had which kind of failure and reason, or none."""
 
     found: dict[tuple[str, str], Grounded] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
+    own: Callable[[records.Row], Grounded] | None = None
+    seen: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
+
+    def of(self, prompt: records.Row, candidates: Rows) -> dict[str, Grounded]:
+        """Where the edits of a prompt's candidates are, all of which are done, by model."""
+        own = self.own(prompt) if self.own and candidates else None
+        found = {row["model"]: own or self.found[row["key"], row["model"]] for row in candidates}
+        self.seen.update((each.kind, each.reason) for each in found.values())
+        return found
 
     def failed(self) -> dict[str, int]:
         """How many candidates have no regions, by kind of reason."""
-        return dict(sorted(Counter(each.kind for each in self.found.values() if each.kind is not None).items()))
+        kinds = Counter[str]()
+        for (kind, _), number in self.seen.items():
+            kinds.update({} if kind is None else {kind: number})
+        return dict(sorted(kinds.items()))
 
     def report(self) -> dict[str, Any]:
         """For metrics: the same replies give the same figures."""
         cost = [{"role": role, **account.cost()} for role, account in self.accounts.items()]
-        return {"grounded": len(self.found) - sum(self.failed().values()), "failed": self.failed(), "cost": cost}
+        return {"grounded": self.seen.total() - sum(self.failed().values()), "failed": self.failed(), "cost": cost}
 
     def run_report(self) -> dict[str, Any]:
         """For metrics/resume: what this run asked and re-used, and why records failed, an endpoint's own words too."""
         if not self.accounts:
             return {}
-        reasons = Counter(each.reason for each in self.found.values() if each.reason is not None)
+        reasons = {reason: number for (_, reason), number in self.seen.items() if reason is not None}
         why = [{"reason": reason, "records": number} for reason, number in sorted(reasons.items())]
         return {role: account.this_run() for role, account in self.accounts.items()} | {"regions_failed": why}
 
 
 def ground(
-    prompts: Rows, candidates: Rows, recipe: Recipe, setting: GroundingSetting, cache: resume.RecordCache
+    pool: Iterable[tuple[records.Row, Rows]],
+    recipe: Recipe,
+    setting: GroundingSetting,
+    cache: resume.RecordCache,
 ) -> Grounding:
     """Where the edit of each candidate that is done is; a record whose regions are not found has a reason.
 
-    prompts, candidates: rows of a pool and of the candidates, of one task. A recipe without `regions` gives no boxes.
-    Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or model, FileError
-    for a broken prompt, ParamsError for a model of this machine that cannot be had."""
-    done = [row for row in candidates if row["status"] == "done"]
+    pool: the prompts of one task with their candidates, which are read where a model is asked. A recipe without
+    `regions` gives no boxes. Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or
+    model, FileError for a broken prompt, ParamsError for a model of this machine that cannot be had."""
     if recipe.regions is None:
-        return Grounding({(row["key"], row["model"]): Grounded() for row in done})
-    wanted = {row["key"] for row in done}
-    asked = [prompt for prompt in prompts if prompt["key"] in wanted]
+        return Grounding(own=lambda _: Grounded())
     run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
-    named = run.named(asked, recipe.pipeline == "human_centric")
-    if not isinstance(how := run.setting.grounder, EmbeddedSetting):
-        run.result.found = run.find(asked, done, named, how)
+    how, of_people = run.setting.grounder, recipe.pipeline == "human_centric"
+    if isinstance(how, EmbeddedSetting) and (not of_people or isinstance(setting.parser, EmbeddedSetting)):
+        run.result.own = lambda prompt: run.own(prompt, run.named([prompt], of_people)[prompt["key"]])
         return run.result
-    own: dict[str, Grounded] = {}
-    for prompt in asked:  # the record's own boxes, in the images in which the recipe seeks them
-        known, (boxes, masks), where = named[prompt["key"]], of_rows(prompt["regions"]), recipe.regions.images
-        if isinstance(known, Grounded):
-            own[prompt["key"]] = known
-        elif not boxes:
-            own[prompt["key"]] = _failed("no box", "the record has no box")
-        else:
-            sides = boxes if where != "edited" else (), boxes if where != "source" else ()
-            own[prompt["key"]] = Grounded(*sides, known.attributes, masks)
-    run.result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
+    done = [(prompt, [row for row in rows if row["status"] == "done"]) for prompt, rows in pool]
+    asked = [prompt for prompt, rows in done if rows]
+    named = run.named(asked, of_people)
+    if isinstance(how, EmbeddedSetting):
+        run.result.own = lambda prompt: run.own(prompt, named[prompt["key"]])
+    else:
+        run.result.found = run.find(asked, [row for _, rows in done for row in rows], named, how)
     return run.result
 
 
@@ -161,6 +172,16 @@ class _Run:
         texts = {prompt["key"]: asked.text(prompt["instruction"]) for prompt in prompts}
         inquiries = {key: Inquiry(key, text, {}, partial(read_named, asked.form)) for key, text in texts.items()}
         return self.ask("parser", "parser", self.setting.parser, inquiries, SCHEMAS[asked.form])
+
+    def own(self, prompt: records.Row, named: Named | Grounded) -> Grounded:
+        """The record's own boxes, in the images in which the recipe seeks them."""
+        (boxes, masks), where = of_rows(prompt["regions"]), self.sought.images
+        if isinstance(named, Grounded):
+            return named
+        if not boxes:
+            return _failed("no box", "the record has no box")
+        source, edited = boxes if where != "edited" else (), boxes if where != "source" else ()
+        return Grounded(source, edited, named.attributes, masks)
 
     def find(
         self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Grounded], how: Grounder
@@ -275,15 +296,15 @@ def detect(
     starts = range(0, len(named), how.batch_size)
     jobs = [resume.Job(how, tuple(named[n : n + how.batch_size])) for n in starts]
 
-    def start(most: int) -> Workers:
+    def start() -> Workers:
         devices = devices_of(f"{GROUNDER}.device", how.device)
         workers = how.workers or (engine().cpus() if devices == ["cpu"] else 1)
-        return Workers(partial(_detecting, how), (devices * workers)[:most])
+        return Workers(partial(_detecting, how), devices * workers)
 
     def lasting(meta: Mapping[str, Any]) -> bool:
         return meta["reason"] != OUT_OF_MEMORY
 
-    results = resume.run(jobs, start, cache, "images, for boxes", partial(_detected, []), lasting)
+    results = resume.run(jobs, start, cache, "images, for boxes", partial(_detected, []), lasting, len(named))
     metas = (meta for job in results for meta, _ in job)
     return [_found(names, meta, one, place) for (_, names), meta in zip(wanted, metas, strict=True)]
 

@@ -99,7 +99,7 @@ def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Map
         for (source, c), edits in groups.items()
     ]
     setting = next((c.setting for _, c in groups), SlotSetting())
-    taken = batch.measure_all(prompts, setting, store, "measures")
+    taken = batch.measure_all(prompts, {prompt.recipe for prompt in prompts}, setting, store, "measures")
     found = {group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)}
     return {q.key: found[q.source, q.context] for q in questions if q.context is not None}
 

@@ -126,7 +126,7 @@ class PhotoModels(ExitStack):
                 workers = workers or self.enter_context(workers_for(load, places(wanted), len(some) // GROUP))
                 groups = records.in_groups([(name(each), each) for each in some], GROUP)
                 jobs = [resume.Job(None, tuple(group)) for group in groups]
-                found = resume.run(jobs, lambda _, own=workers: nullcontext(own), self.cache, what, _lost, _lasts)  # type: ignore[misc]
+                found = resume.run(jobs, lambda own=workers: nullcontext(own), self.cache, what, _lost, _lasts)  # type: ignore[misc]
                 yield from zip(some, (meta for results in found for meta, _ in results), strict=True)
 
         return see

@@ -42,7 +42,8 @@ class EditPrompt:
 @dataclass(frozen=True)
 class Prompts:
     """All pools, the arena and the suites' cases, with `every` the later turns with their dialogue's photo, too; read
-    from their files anew each time: a row group is in memory at a time."""
+    from their files anew each time: a row group is in memory at a time. Images stay where they are, and workers read
+    them there."""
 
     tasks: Iterable[str]
     suites: Iterable[str] = ()
@@ -50,9 +51,9 @@ class Prompts:
 
     def __iter__(self) -> Iterator[EditPrompt]:
         for task in self.tasks:
-            for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
+            for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image"):
                 yield EditPrompt("data", row)
-        for row in records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench"):
+        for row in records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"):
             yield EditPrompt("benchmark", records.prompt_of(row))
         for first in (True, False) if self.every else (True,):
             yield from self.cases(first)
@@ -60,7 +61,7 @@ class Prompts:
     def cases(self, first: bool) -> Iterator[EditPrompt]:
         """The first turns, or the later ones."""
         for name in self.suites:
-            for row in records.iterate(Path(f"data/suites/{name}.parquet"), "suites"):
+            for row in records.iterate(Path(f"data/suites/{name}.parquet"), "suites", "source_image.bytes"):
                 number = row["turn"] or 1
                 if (number == 1) == first:
                     turn = None if row["dialogue"] is None else (name, row["dialogue"], number)
@@ -170,9 +171,8 @@ def edit_all(
 def name_of(prompt: EditPrompt, model: str, setting: Making, code: str) -> str:
     """The fingerprint of all that an edit depends on."""
     row, decides = prompt.row, settings.decides(setting, prompt.use)
-    return resume.fingerprint(
-        code, model, prompt.use, decides, row["key"], row["task"], row["instruction"], row["edit"], row["image"]
-    )
+    asked = row["key"], row["task"], row["instruction"], row["edit"], bytes(row["image"])
+    return resume.fingerprint(code, model, prompt.use, decides, *asked)
 
 
 def seed_of(seed: int, model: str, key: str) -> int:
@@ -196,7 +196,7 @@ def take_all(prompts: Iterable[EditPrompt], given: Given) -> list[Candidate]:
             meta["kind"] = "missing" if meta["reason"] == pictures.NO_IMAGE else "unusable"
         else:
             try:
-                shown = images.decode(prompt.row["image"]), images.decode(row["image"])
+                shown = images.decode(bytes(prompt.row["image"])), images.decode(row["image"])
                 meta["aspect_change"] = pictures.aspect_change(*shown)
             except images.ImageError as error:
                 meta |= {"status": "failed", "kind": "bad_source", "reason": f"source: {error}"}
@@ -213,7 +213,7 @@ def take_all(prompts: Iterable[EditPrompt], given: Given) -> list[Candidate]:
 def rows(candidates: Iterable[Candidate], model: str, image_of: Callable[[str], Any]) -> Iterator[records.Row]:
     """The candidates' rows, the images by the candidates' names, one at a time."""
     for c in candidates:
-        row = {"key": c.key, "task": c.task, "model": model, "image": image_of(c.name) if c.done else None}
+        row = {"key": c.key, "task": c.task, "model": model, "image": bytes(image_of(c.name)) if c.done else None}
         yield row | {field: c.meta[field] for field in ("status", "reason", "damage")}
 
 

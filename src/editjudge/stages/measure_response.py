@@ -118,7 +118,7 @@ def run() -> None:
         edits, recipe = tuple(batch.Altered(image) for image in ladder.edited), recipes[ladder.prompt["task"]]
         asked.append(batch.Original(ladder.prompt["image"], boxes, recipe, edits))
     with resume.RecordCache(work("measure_response.sqlite")) as cache:
-        measured = batch.measure_all(asked, models, cache, "measures of damaged edits")
+        measured = list(batch.measure_all(asked, recipes.values(), models, cache, "measures of damaged edits"))
         records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())
     responses, missing = respond(ladders, measured)
     rows = to_rows(responses)

@@ -112,7 +112,7 @@ class ApiEditor:
         async def write() -> aiohttp.FormData:
             if self.closed is not None:
                 raise self.closed
-            body = reply.multipart(request.image, request.instruction, self.setting.model, arguments)
+            body = reply.multipart(bytes(request.image), request.instruction, self.setting.model, arguments)
             self._check_budget()
             self.requests, self.spent = self.requests + 1, self.spent + 1
             return body

@@ -93,7 +93,7 @@ class DiffusersEditor:
 
         Raises EditFailed (safety_checker: the pipeline withheld the image; not_finite), images.ImageError for a source
         that cannot be decoded, and whatever the pipeline raises."""
-        source = Image.fromarray(images.decode(request.image))
+        source = Image.fromarray(images.decode(bytes(request.image)))
         size = size_of_edit(self.setting.resolution, *source.size)
         shown = source if size in (None, source.size) else source.resize(size, Image.Resampling.LANCZOS)
         arguments = dict(getattr(self.setting, request.use))

@@ -4,11 +4,12 @@ A source is decoded and encoded once for all its edits, and what several measure
 Models in torch run on all images of `measures.prompts` prompts together: on a CPU in each process, on a GPU in one."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import cv2
@@ -66,21 +67,28 @@ Payload = tuple[int, Altered]  # of the group's prompts which, and its edit
 
 
 def measure_all(
-    prompts: Sequence[Original], setting: SlotSetting, cache: resume.RecordCache, what: str
-) -> list[list[dict[str, Any]]]:
-    """For each prompt and each of its images: {status, reason, change, edited_area_ratio, measures}.
+    prompts: Iterable[Original], recipes: Iterable[Recipe], setting: SlotSetting, cache: resume.RecordCache, what: str
+) -> Iterator[list[dict[str, Any]]]:
+    """For each prompt, as they are read, and each of its images: {status, reason, change, edited_area_ratio, measures}.
 
     `status` is "failed", with a reason, for an image that cannot be measured; see `take` for `measures`. Measures that
-    are not configured are left out. Raises ParamsError, before any work, for a model that cannot be loaded."""
-    used = frozenset(slot for prompt in prompts for slot in slot_settings.used(prompt.recipe, setting))
+    are not configured are left out. recipes: those of the prompts. Raises ParamsError, before any work, for a model
+    that cannot be loaded."""
+    used = frozenset(slot for recipe in recipes for slot in slot_settings.used(recipe, setting))
     setting, code = slots.check(used, setting), identity(__name__)
     versions = {slot: f"{own} {code}" for slot, own in slots.version(used, setting).items()}
-    starts = range(0, len(prompts), setting.prompts)
-    jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
+    sizes = deque[list[int]]()  # how many edits the prompts of each group have
+
+    def jobs() -> Iterator[resume.Job]:
+        for group in records.in_groups(prompts, setting.prompts):
+            sizes.append([len(prompt.edits) for prompt in group])
+            yield _job(group, setting, versions)
+
     start = partial(_start, used, setting, versions)
-    results = resume.run(jobs, start, cache, what, failed, lambda meta: not lacks_memory(meta))
-    metas = iter([meta for group in results for meta, _ in group])
-    return [[next(metas) for _ in prompt.edits] for prompt in prompts]
+    for results in resume.run(jobs(), start, cache, what, failed, lambda meta: not lacks_memory(meta)):
+        metas = iter([meta for meta, _ in results])
+        for size in sizes.popleft():
+            yield list(islice(metas, size))
 
 
 def lacks_memory(meta: Mapping[str, Any]) -> bool:
@@ -105,12 +113,12 @@ def _job(prompts: Sequence[Original], setting: SlotSetting, versions: Mapping[st
 
 
 @contextmanager
-def _start(used: Collection[Slot], setting: SlotSetting, versions: dict[str, str], most: int) -> Iterator[Workers]:
-    """Workers for at most `most` jobs, each with its share of the feature store's room, and a process for each GPU."""
+def _start(used: Collection[Slot], setting: SlotSetting, versions: dict[str, str]) -> Iterator[Workers]:
+    """Workers, each with its share of the feature store's room, and a process for each GPU."""
     heavy = slot_settings.torch_slots(used, setting)
     room = slots.trim(work("features"), setting.features_gigabytes * slots.GIGABYTE) if heavy else 0.0
     homes = devices_of("measures.device", setting.device) if heavy else ["cpu"]
-    workers = min(setting.workers or engine().cpus(), most)
+    workers = setting.workers or engine().cpus()
     owned = [setting.own_device(slot) for slot in heavy]
     apart = {each for own in owned for each in ([own] if own else homes)}
     with ExitStack() as stack:

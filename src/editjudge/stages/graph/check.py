@@ -24,6 +24,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Text, known, named, read_what_is_right
 from editjudge.editors.settings import ApiSetting, Editors
 from editjudge.engine.unfinished import Shares
+from editjudge.engine.workers import Kind
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import rubrics
 from editjudge.judges.scorers.questions import ScorerPrompt
@@ -106,6 +107,7 @@ class Params(TypedDict, total=False):
     leaderboard: LeaderboardSetting
     report: ReportSetting
     unfinished: Shares
+    engine: Kind
 
 
 def wrong(values: Mapping[str, Any], made: Sequence[str]) -> list[str]:
