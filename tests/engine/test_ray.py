@@ -156,7 +156,7 @@ def test_stages_write_the_same_bytes_on_any_cluster(
 
     assert graph(tmp_path / "a node", 1) == written
     assert graph(tmp_path / "two nodes", 0) == written
-    assert len([*(tmp_path / "two nodes/work/store").glob("*/*")]) == 12, "edits are large, and by reference"
+    assert len([*(tmp_path / "two nodes/work/store").glob("*/*")]) > 6, "most edits are large, and by reference"
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     monkeypatch.setattr(engine, "Worker", Seen)

@@ -179,8 +179,8 @@ class RayWorker:
         except RayTaskError:  # our own
             raise
         except RayError as error:
-            said = str(error).splitlines()[-1].split(". ")[0]
-            self.how, self.lost = f"Ray's words: {said[:SHOWN]}", self._is_lost(str(error))
+            why = str(error).splitlines()[-1].split(". ")[0]
+            self.how, self.lost = f"Ray's words: {why[:SHOWN]}", self._is_lost(str(error))
             return DEAD
         self.reference = None
         return said
