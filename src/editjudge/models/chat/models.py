@@ -114,7 +114,7 @@ class Model(ExitStack):
     def _workers(self) -> Workers:
         setting = cast(TransformersSetting, self.setting)
         where = places(setting.workers, gpus_apart(LOCAL))
-        return self.enter_context(Workers(functools.partial(_answering, setting), where))
+        return self.enter_context(Workers(functools.partial(_answering, setting), where, stay=True))
 
     def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
         if isinstance(self.setting, TransformersSetting):
