@@ -366,7 +366,7 @@ def test_processes_share_all_gpus_each_of_which_has_the_models_once(tiny, monkey
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(local, "hosted", lambda load, device: nullcontext(f"host of {device}"))
     monkeypatch.setattr(batch, "Workers", lambda load, places: nullcontext((places, load.args[2:5])))
-    with batch._start(["clip"], replace(tiny, workers=5, device="auto"), {}, 9) as started:
+    with batch._start(["clip"], replace(tiny, workers=5, device="auto"), {}) as started:
         places, (homes, hosts, heavy) = started
     assert (places, homes) == (["cpu"] * 5, ["cuda:0", "cuda:1", "cuda:2"])
     assert hosts == {device: f"host of {device}" for device in ("cuda:0", "cuda:1", "cuda:2")}
