@@ -80,9 +80,9 @@ def on_ray(launch: LaunchSetting, command: Sequence[str]) -> None:
     """As workers of Ray Train, wherever the cluster has room; the nodes share the repository's folder.
 
     A worker that dies, alone or with its node, stops the others. All start again from the last checkpoint."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
+    from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
+    from ray.train.v2.torch.torch_trainer import TorchTrainer
 
     from editjudge.engine import ray
 
