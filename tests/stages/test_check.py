@@ -74,6 +74,13 @@ def test_twelve_mistakes_are_twelve_lines(values: dict[str, Any], capsys: pytest
         assert sum(line.startswith(start) for line in lines) == 1, f"{start} in\n" + "\n".join(lines)
 
 
+def test_a_value_outside_its_range_or_choices_is_a_line(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    values["serve"] |= {"port": -1, "dtype": "float16"}
+    values["filter"]["start"] = "last"
+    lines = found(values, capsys)
+    assert [line.split()[0] for line in lines] == ["filter.start", "serve.port", "serve.dtype"]
+
+
 def test_what_is_missing_is_named(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
     for name in ("embed", "judges"):
         values.pop(name)
