@@ -248,7 +248,7 @@ def test_replies_are_read_when_they_are_used(question, tmp_path, monkeypatch) ->
 class Here(nullcontext):
     """A worker in this process, where it is seen."""
 
-    def __init__(self, load: Callable[[str], Callable[[Any], Any]], places: list[str]) -> None:
+    def __init__(self, load: Callable[[str], Callable[[Any], Any]], places: list[str], stay: bool) -> None:
         super().__init__(self)
         self.answer = load("cpu")
 

@@ -74,7 +74,7 @@ def scripted(words: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sc
     """scripted(where, entry, said): a judge or rater on a tiny checkpoint in this process, which runs for four tokens;
     said(chat) is then what it said."""
     monkeypatch.setattr(models, "gpus_apart", lambda *_: 0)
-    here = lambda load, places: nullcontext(SimpleNamespace(in_order=partial(map, load("cpu"))))  # noqa: E731
+    here = lambda load, places, **_: nullcontext(SimpleNamespace(in_order=partial(map, load("cpu"))))  # noqa: E731
     monkeypatch.setattr(models, "Workers", here)
     run = ChatModel.reply
 

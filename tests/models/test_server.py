@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from tiny_base import compare
 
 from editjudge.engine import serving
-from editjudge.judges import prompt
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import style
 from editjudge.models.chat import local_model
@@ -65,7 +64,7 @@ def messages(question: Question) -> list[dict]:
     urls = ({"url": f"data:image/png;base64,{base64.b64encode(image).decode()}"} for image in images)
     content = [
         part if part["type"] == "text" else {"type": "image_url", "image_url": next(urls)}
-        for part in prompt.messages(question.instruction)[0]["content"]
+        for part in style("pvc").messages(question.instruction)[0]["content"]
     ]
     return [{"role": "user", "content": content}]
 

@@ -40,7 +40,7 @@ def case(request: pytest.FixtureRequest, pairs: list[Sample], scored: list[Sampl
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_it_learns_and_ends_alike_whether_it_was_stopped_or_not(case: Case, train: Train, tmp_path: Path):
