@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
+from killing import wait_until
 from pictures import picture
-from pixel_scorer import SETTING, until
+from pixel_scorer import SETTING
 
 from editjudge.cli.main import main
 from tools import reward_client
@@ -63,14 +64,16 @@ def test_sigterm_ends_it_when_what_was_asked_is_answered(folder: Path, started: 
         except requests.ConnectionError:
             return False
 
-    until(answers)
+    wait_until(answers)
     assert requests.post(f"{url}/flow_grpo", data=b"", timeout=60).status_code == 400, "pickles are on"
     with ThreadPoolExecutor(10) as threads:
         asked = [threads.submit(reward_client.score, url, [("x", picture(n), picture(n + 1))]) for n in range(10)]
-        until(lambda: "editjudge_reward_pending 10\n" in requests.get(f"{url}/metrics", timeout=60).text)
-        started.send_signal(signal.SIGTERM)
-        until(lambda: not answers())
-        (folder / "go").touch()
+        try:
+            wait_until(lambda: "editjudge_reward_pending 10.0\n" in requests.get(f"{url}/metrics", timeout=60).text)
+            started.send_signal(signal.SIGTERM)
+            wait_until(lambda: not answers())
+        finally:
+            (folder / "go").touch()
         assert all(each.result()[0]["overall"] is not None for each in asked)
     assert started.wait(60) in (0, -signal.SIGTERM)
 

@@ -165,7 +165,7 @@ def test_a_detector_works_on_all_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path:
     started: list[list[str]] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(grounding, "Workers", lambda load, places: places)
-    monkeypatch.setattr(resume, "run", lambda *given: started.append(given[1](9)) or [])
+    monkeypatch.setattr(resume, "run", lambda *given: started.append(given[1]()) or [])
     how = DetectorSetting(model=str(tmp_path))
     with resume.RecordCache(tmp_path / "cache") as cache:
         assert grounding.detect([], how, False, cache, "grounder") == []

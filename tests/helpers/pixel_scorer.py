@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,11 +18,6 @@ SETTING: dict[str, Any] = {
     **{"host": "127.0.0.1", "port": 0, "batch_size": 16, "gathering": 0.005, "most_waiting": 1024, "stop_seconds": 30},
     **{"most_megabytes": 8, "reward": "overall", "api_key_env": "none", "sources": "none", "allow_pickle": True},
 }
-
-
-def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        time.sleep(0.005)
 
 
 class PixelScorer:

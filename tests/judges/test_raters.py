@@ -129,6 +129,18 @@ def test_a_rater_compares_by_its_scores(tmp_path: Path) -> None:
     assert answer.combined.winner == ("Image A" if scores[0].overall > scores[1].overall else "Image B")  # type: ignore[union-attr]
 
 
+def test_a_rater_with_a_rubric_for_each_type_compares_edits_of_a_type(tmp_path: Path) -> None:
+    rubric = load("imgedit", "adjust")
+    replies = [rubric.write(dict.fromkeys(GOOD, n)) for n in (5, 3)]
+    with chat_server(replies={"q0": replies}) as server:
+        given = how(server.url, max_in_flight=1)
+        with open_judge("raters.r", given, tmp_path / "c.sqlite") as rater:
+            pairs = [Question("k", "q0", SOURCE, EDITED, picture(3), task=task) for task in ("color_alter", "")]
+            first, second = (each.combined for each in rater.compare(pairs, "overall"))
+    both = "Image A: no rubric of no task; Image B: no rubric of no task"
+    assert (first.winner, second.winner, second.reason) == ("Image A", None, both)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -160,6 +172,11 @@ def test_a_rater_has_the_rubrics_that_lie_beside_its_weights(tmp_path: Path) -> 
     (adapter / "adapter_config.json").write_text("{}")
     record("brief", adapter)
     assert open_rater("raters.r", given | {"adapter": str(adapter)}).form == f"{adapter}/rater_rubrics"
+    with (
+        open_rater("raters.r", given | {"adapter": str(adapter)}) as dead,
+        pytest.raises(FileError, match=adapter.name),
+    ):
+        dead.score(cases("add"))  # no rubric is missing: the weights are
     for scores in (True, False):
         assert api.entry_of(base, scores=scores) == ("raters", given)
         assert api.entry_of(base, "decision", scores) == (

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
+from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.winner import WINNERS
 from editjudge.judges.settings import JudgeSetting
@@ -77,9 +78,20 @@ def test_the_trained_judges_question_is_its_own(tmp_path):
 def test_a_strangers_prompt_beside_weights_reads_no_file_and_brings_no_pattern(tmp_path, more, what):
     record("full", tmp_path)
     file = tmp_path / prompts.RECORDED
-    file.write_text(f"{file.read_text()}{more}")
+    said = file.read_text()
+    file.write_text(f"{said}{more}")
     with pytest.raises(FileError, match=rf"judge_prompt\.yaml lies beside weights: it may not have {what}"):
         style(str(file))
+    for own, other in (
+        ("{b}", "{edited}"),
+        ("{b}", "{a}"),
+        ("{b}", "{b}\n" * 8),
+        ("max_new_tokens: 24", "max_new_tokens: 100000000000000"),
+    ):
+        assert own in said
+        file.write_text(said.replace(own, other))
+        with pytest.raises(ParamsError, match=r"user must show \{source\}, \{a\} and \{b\}|must be at most 65536"):
+            style(str(file))
 
 
 def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():

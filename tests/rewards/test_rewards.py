@@ -19,9 +19,10 @@ import httpx2
 import numpy as np
 import pytest
 import requests
+from killing import wait_until
 from pictures import picture
 from PIL import Image
-from pixel_scorer import SETTING, PixelScorer, Running, until
+from pixel_scorer import SETTING, PixelScorer, Running
 
 from editjudge.core import params
 from editjudge.core.params import ParamsError
@@ -172,17 +173,17 @@ def test_whoever_finds_it_full_is_told_to_come_back() -> None:
         running.scorer.go.clear()
         edits = [("x", picture(n), picture(9)) for n in range(4)]
         first = [threads.submit(reward_client.score, running.url, [edit]) for edit in edits]
-        until(lambda: running.pending == 4)
+        wait_until(lambda: running.pending == 4)
         reply = requests.post(f"{running.url}/score", json=own((picture(1), picture(2))), timeout=60)
         assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
         assert reply.json() == {"error": "4 edits are waiting: ask again later"}
         later = threads.submit(reward_client.score, running.url, edits)
         refused = {"form": "score", "status": "503"}
         told = running.service.metrics.registry.get_sample_value
-        until(lambda: told("editjudge_reward_requests_total", refused) == 2)
+        wait_until(lambda: told("editjudge_reward_requests_total", refused) == 2)
         running.scorer.go.set()
         assert [each.result()[0]["overall"] for each in first] == [each["overall"] for each in later.result()]
-        until(lambda: running.pending == 0)
+        wait_until(lambda: running.pending == 0)
 
 
 def test_who_hangs_up_is_not_scored() -> None:
@@ -190,12 +191,12 @@ def test_who_hangs_up_is_not_scored() -> None:
         running.scorer.go.clear()
         first = threading.Thread(target=reward_client.score, args=(running.url, [("x", picture(1), picture(2))]))
         first.start()
-        until(lambda: running.scorer.begun == 1)
+        wait_until(lambda: running.scorer.begun == 1)
         with pytest.raises(requests.ReadTimeout):
             requests.post(f"{running.url}/score", json=own(*[(picture(1), picture(2))] * 5), timeout=0.3)
         running.scorer.go.set()
         first.join()
-        until(lambda: running.pending == 0)
+        wait_until(lambda: running.pending == 0)
         assert running.scorer.batches == [1]
 
 

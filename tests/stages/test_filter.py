@@ -12,6 +12,7 @@ import yaml
 from sklearn.metrics import pairwise_distances
 
 from editjudge.core import params, records
+from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.sources.settings import FilterSetting
@@ -95,7 +96,9 @@ def test_quotas_need_sources_and_what_they_leave_is_not_called_all(pool, monkeyp
     chosen = filter.choose(np.load("data/embeddings/t.npy"), ["pico"] * 8 + ["nano"] * 4, setting, "t")
     assert (len(chosen), sum(index < 8 for index in chosen)) == (6, 2)
     records.write(Path("data/raw_pairs/t.parquet"), [row | {"source": "2024"} for row in pool], "raw_pairs")
-    keys, metrics, _ = run(monkeypatch, quotas={2024: 2})
+    with pytest.raises(FileError, match=r'params.yaml:3: a key must be a text, such as "2024"'):
+        run(monkeypatch, quotas={2024: 2})
+    keys, metrics, _ = run(monkeypatch, quotas={"2024": 2})
     assert (len(keys), metrics["lacking"]) == (2, 3)
     assert "the pool gives 2 under filter.quotas" in capsys.readouterr().out
 

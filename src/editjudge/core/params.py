@@ -141,7 +141,7 @@ def _value(loader: Any, node: yaml.Node, place: tuple[str | int, ...], lines: Li
         for key, item in node.value:
             at = (*place, key.value)
             if key.tag != "tag:yaml.org,2002:str":
-                raise _wrong(key, "a key must be a text")
+                raise _wrong(key, f'a key must be a text, such as "{key.value}"')
             if at in lines:
                 raise _wrong(key, f"the key {key.value!r} stands twice, first in line {lines[at]}")
             lines[at] = key.start_mark.line + 1

@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import yaml
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.errors import FileError
@@ -64,7 +65,7 @@ class Prompt:
     user: Text | tuple[str, ...]
     system: str = ""
     reply: tuple[Text, ...] = ()
-    max_new_tokens: Positive = 512
+    max_new_tokens: Annotated[Positive, Field(le=65536)] = 512
 
     @classmethod
     def load(cls, name: str, **texts: str) -> Self:

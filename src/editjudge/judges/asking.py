@@ -116,11 +116,12 @@ class ChatJudge(Judge):
         about: Mapping[str, Dimension] = ALIKE if dimension == "overall" else {dimension: dimension}
 
         def scored(kind: str, of: Sequence[Edit]) -> list[Score | Unscored]:
+            asked = None
             with suppress(FileError):
                 asked = rubrics.questions(self.form, kind, about)
-                if asked.overall:
-                    return [asked.score(runs) for runs in asked.rate(self.model.answers, of)]
-            return [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in of]
+            if asked is None or not asked.overall:
+                return [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in of]
+            return [asked.score(runs) for runs in asked.rate(self.model.answers, of)]
 
         return by_kind([*map(self._kind, edits)], edits, scored)
 

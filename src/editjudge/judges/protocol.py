@@ -62,7 +62,7 @@ class Question:
     @property
     def edits(self) -> "list[Edit]":
         """Both edits, each to be scored by itself."""
-        return [Edit(self.instruction, self.source, edited, key=self.key) for edited in (self.a, self.b)]
+        return [Edit(self.instruction, self.source, each, task=self.task, key=self.key) for each in (self.a, self.b)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
 from editjudge.core.params import read_lined
-from editjudge.core.settings import FORBID, Flag, Text
+from editjudge.core.settings import FORBID, Flag, Text, Wrong
 from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict, ahead
 from editjudge.models.chat.forms import RawReply, p_a
@@ -28,6 +28,7 @@ TASKS = prompts.names("judges/prompts/tasks")
 NAMED = {"style_reference": "sref"}  # of these, by GEditBench v2's names
 ANY = "any"
 CRITERIA = "{criteria}"
+MOST_IMAGES = 9  # a prompt may show one more than once
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
 
 
@@ -55,6 +56,10 @@ class Style(prompts.Prompt):
     dimensions: tuple[Dimension, ...] = ()
 
     watched = tuple(map(completion, SIDES))
+
+    def __post_init__(self) -> None:
+        if set(self.images) != {"source", "a", "b"} or len(self.images) > MOST_IMAGES:
+            raise Wrong("user", f"must show {{source}}, {{a}} and {{b}}, {MOST_IMAGES} images at most")
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[li
     prompt = section(values, "train_judge", TrainJudgeSetting).prompt  # which the untrained base knows nothing of
     how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model), "prompt": prompt}
     with opening.open_judge(f"judges.{JUDGE}", how, folder / "answers.sqlite") as judge:
-        answers = judge.compare([Question(i.key, i.instruction, i.source, i.a, i.b) for i in items])
+        answers = judge.compare([Question(i.key, i.instruction, i.source, i.a, i.b, task=i.task) for i in items])
     pairs = zip(items, answers, strict=True)
     return [answer.combined.winner == item.verdict for item, answer in pairs], [str(item.cluster) for item in items]
 
