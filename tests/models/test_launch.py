@@ -159,6 +159,21 @@ def test_copies_on_chosen_gpus_leave_room_for_others(vllm, how, checkpoint, monk
             told(none)
 
 
+@pytest.mark.parametrize(("gpus", "here"), [(5, "2"), (0, "1"), (64, "8")])
+def test_copies_go_to_all_nodes_of_a_cluster(gpus, here, vllm, how, checkpoint, monkeypatch) -> None:
+    vllm()
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    several = replace(how, data_parallel=8, tensor_parallel=2)
+    assert "--data-parallel-backend" not in launch.command(checkpoint, several, 1)
+    monkeypatch.setenv("EDITJUDGE_ENGINE", "ray")
+    words = launch.command(checkpoint, several, 1)
+    flags = {flag: words[words.index(flag) + 1] for flag in words if flag.startswith("--data-parallel")}
+    assert flags == {"--data-parallel-size": "8", "--data-parallel-backend": "ray", "--data-parallel-size-local": here}
+    assert launch.environment(several)["VLLM_RAY_DP_PACK_STRATEGY"] == "fill"
+    chosen = replace(several, devices=range(16))
+    assert "--data-parallel-backend" not in launch.command(checkpoint, chosen, 1), "GPUs of this machine"
+
+
 def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> None:
     """It wants others than those that train: `make vllm` gives it its own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -171,9 +186,10 @@ def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> No
 ENGINE = ROOT / Serving().program
 
 
-def test_vllm_knows_every_flag(how: Serving, checkpoint: LocalSetting, adapter: Path, vllm: Install) -> None:
+def test_vllm_knows_every_flag(how, checkpoint, adapter, vllm, monkeypatch) -> None:
     """By vLLM's own parser where `make vllm` has made its environment, else by the list that this printed."""
     vllm()
+    monkeypatch.setenv("EDITJUDGE_ENGINE", "ray")
     listed = Path(__file__).with_name("vllm_flags.txt").read_text().splitlines()
     locked = (ROOT / "configs/vllm.lock").read_text().splitlines()
     assert listed[0].replace(" ", "==") in locked, "the list is of the version that is installed"

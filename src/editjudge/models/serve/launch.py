@@ -26,14 +26,16 @@ from editjudge.core import portable
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
-from editjudge.engine.local import end_with_parent
+from editjudge.engine import local
+from editjudge.engine.workers import engine
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.weights.adapter import image_settings, image_sizes, read_config
 
 LAST_LINES = 15
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can reserve for an adapter
-# vLLM fetches no weights and reports nothing.
+# vLLM fetches no weights and reports nothing; on Ray it puts as many copies on each node as there is room for.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+ENVIRONMENT |= {"VLLM_RAY_DP_PACK_STRATEGY": "fill"}
 
 
 class ServingError(UserError, RuntimeError):
@@ -47,10 +49,11 @@ class Serving:
     engine: transformers is the embedded server. program: of vLLM, what `make vllm` makes, or a name on the PATH. port:
     0: a free one. dtype: of a checkpoint that has no setting of its own. tensor_parallel: GPUs of each copy of the
     model; data_parallel: copies of it (the embedded server has one). devices: numbers of the GPUs that it may use, of
-    those that the stage sees; none: all. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most.
-    max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most.
-    start_seconds: until it must be healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the
-    engine. At which sizes images are shown, the checkpoint says, or the entry whose model it is."""
+    those that the stage sees; none: all, with the engine ray those of the cluster. gpu_memory_utilization: share of
+    each GPU's memory that vLLM takes at most. max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a
+    time. images: of a request, at most. start_seconds: until it must be healthy; stop_seconds: between SIGTERM and
+    SIGKILL. arguments: more flags for the engine. At which sizes images are shown, the checkpoint says, or the entry
+    whose model it is."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
     program: Text = ".vllm/bin/vllm"
@@ -97,7 +100,8 @@ def running(checkpoint: LocalSetting, how: Serving) -> Iterator[Running]:
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
-    words, ends = command(checkpoint, how, port), partial(end_with_parent, signal.SIGTERM)  # which they clean up after
+    words = command(checkpoint, how, port)
+    ends = partial(local.end_with_parent, signal.SIGTERM)  # which they clean up after
     log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
@@ -167,6 +171,9 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
             "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
             "generation-config": "vllm",
         }
+        if how.data_parallel > 1 and not how.devices and engine().__name__.endswith(".ray"):
+            here = max(1, local.gpus() // how.tensor_parallel)  # copies; the others go to other nodes
+            flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, how.data_parallel)}
         if not checkpoint.enable_thinking:
             flags["default-chat-template-kwargs"] = json.dumps({"enable_thinking": False})
         shown = image_settings(Path(adapter)) if adapter else {}
