@@ -22,11 +22,11 @@ from editjudge.stages.graph.arena import ArenaPlan
 from editjudge.training.lesson import lora
 
 ROOT = Path(__file__).parents[2]
-DIMENSIONS = ["visual_consistency"]
-PLAN = ArenaPlan(budget=8, rounds=4, seed=0, least_share=0.5, few_images="keep")
+DIMENSIONS = ["visual_consistency", "overall"]
+PLAN = ArenaPlan(budget=4, seed=0, least_share=0.5, few_images="keep")
 
 
-def test_rounds_of_an_arena_start_one_server_and_hash_once(base_dir, workdir, monkeypatch) -> None:
+def test_dimensions_of_an_arena_start_one_server_and_hash_once(base_dir, workdir, monkeypatch) -> None:
     values = params.load(ROOT / "params.yaml")
     values["serve"]["port"] = 0
     adapted(load_model(base_dir), workdir / "adapter", lora(setting(lora_rank=4, lora_alpha=8)))
@@ -49,10 +49,10 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(base_dir, workdir, mo
     files = [file for folder in (how["model"], how["adapter"]) for file in Path(folder).rglob("*") if file.is_file()]
     for file in files:
         os.utime(file, (1e9, 1e9))  # not of this moment: what is hashed is kept
-    read, rounds = Counter[Path](), []
+    read, asked = Counter[Path](), []
     monkeypatch.setattr(resume, "sha256", lambda file, plain=resume.sha256: read.update([file]) or plain(file))
     plain = compare_models.ask
-    monkeypatch.setattr(compare_models, "ask", lambda *a, **named: rounds.append(1) or plain(*a, **named))
+    monkeypatch.setattr(compare_models, "ask", lambda *a, **named: asked.append(1) or plain(*a, **named))
 
     def arena() -> tuple[list, Account]:
         judges = opening.open_judges(values["judges"])
@@ -60,8 +60,8 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(base_dir, workdir, mo
         return matches, judges["j"].account
 
     matches, account = arena()
-    assert (len(rounds), account.asked, account.failures) == (4, 16, Counter())
-    assert len(list(Path("work/serve").iterdir())) == 1, "one log, so one server, for all rounds"
+    assert (len(asked), account.asked, account.failures) == (2, 16, Counter())
+    assert len(list(Path("work/serve").iterdir())) == 1, "one log, so one server, for both dimensions"
     assert read == Counter(files), "each file of the weights once"
     again, account = arena()
     assert (again, account.asked, account.reused) == (matches, 0, 16)

@@ -1,4 +1,4 @@
-"""Simulations too long for the tests: `python -m tools.trials.simulations coverage`, `figures`, `choosing`, `design`.
+"""Simulations too long for the tests: `python -m tools.trials.simulations coverage`, `figures`.
 
 In an arena of these each image is as good as its model, plus noise of its own (`image`, a standard deviation in units
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
@@ -48,22 +48,6 @@ bound for models that are all equal alone, the last two lines of `coverage` (200
 
          5      80     80    0.0   0.0       1.0    0.950  0.955
          6      64      4    0.0   0.5       1.0    0.968  0.955
-
-and of `choosing`, whose widths were a bootstrap's then:
-
-    spread image sharpness   chosen  random   tau    some   enough
-       1.4   0.0       1.0   1.572   1.565   0.912  1.549  -
-       8.0   0.0       1.0   1.404   1.540   0.985  1.356  -
-       1.0   1.0       3.0   1.100   1.131   0.912  0.822  -
-       4.0   1.0       3.0   1.054   1.150   0.971  0.809  60%
-       8.0   1.0       3.0   1.018   1.152   0.985  0.815  50%
-      20.0   1.0       3.0   1.008   1.059   1.000  0.886  50%
-
-Where answers about one image depend on each other, 40 % of the
-questions, chosen, give intervals 1 to 2 % wider than all pairs do if the models are far apart, and 5 to 10 % wider if
-they are close; and where prompts are to spare ("some") they give narrower ones. Where answers are independent they do
-not: there even the best choice of pairs, known beforehand, needs 66 to 99 % of the questions for models that span 12 to
-1.4 units of ability ("design").
 """
 
 import functools
@@ -74,21 +58,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
-from editjudge.statistics import agreement, choosing, clustered, pointwise, psychometric, ratings
+from editjudge.statistics import agreement, clustered, pointwise, psychometric, ratings
 
-REPEATS = {"coverage": 300, "choosing": 50}
+REPEATS = 300  # of `coverage`
 PULL = 0.5  # how far photos move the log-odds of a right answer: at 0.7 an intracluster correlation of 0.05
-
-
-def simulate(
-    abilities: np.ndarray, prompts: int, image: float, sharpness: float, rng: np.random.Generator
-) -> np.ndarray:
-    """Outcomes (P, Q) of all pairs of models, first against second; nu is 1."""
-    first, second = np.triu_indices(len(abilities), 1)
-    quality = abilities + image * rng.normal(size=(prompts, len(abilities)))
-    return answered(sharpness * (quality[:, first] - quality[:, second]) / 2, rng)
 
 
 def answered(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -98,12 +73,10 @@ def answered(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def all_pairs(outcomes: np.ndarray, models: int) -> ratings.Matches:
+    """The matches of outcomes (P, Q) as one dimension."""
     prompt, pair = (x.ravel() for x in np.indices(outcomes.shape))
-    return to_matches(choosing.MatchAnswers(prompt, pair, outcomes.ravel().astype(float)), models)
-
-
-def to_matches(answers: choosing.MatchAnswers, models: int) -> ratings.Matches:
-    return choosing.to_matches(answers, pairs_of(models), [f"m{k:02d}" for k in range(models)])
+    zeros, names = np.zeros(len(pair), int), tuple(f"m{k:02d}" for k in range(models))
+    return ratings.Matches(prompt, zeros, *pairs_of(models)[pair].T, outcomes.ravel().astype(np.int8), names, ("all",))
 
 
 def pairs_of(models: int) -> np.ndarray:
@@ -348,7 +321,7 @@ def coverage() -> None:
         order = models - np.argsort(np.argsort(marginal))
         first, last = (order, order) if spread else (np.ones(models), np.full(models, models))  # equal: all ranks
         held, ranks, apart = [], [], 0
-        repeats = REPEATS["coverage"] // (10 if prompts > 1000 else 1)
+        repeats = REPEATS // (10 if prompts > 1000 else 1)
         for repeat in range(repeats):
             matches = arena(truth, prompts, photos, image, sharpness, np.random.default_rng([repeat, 2]))
             rows = sorted(ratings.leaderboard(matches).models, key=lambda row: row["model"])
@@ -373,86 +346,7 @@ def arena(
     return replace(matches, cluster=matches.cluster % photos)
 
 
-def choose() -> None:
-    """Width of the intervals after 40 % of the questions, chosen and at random, over that of all pairs: medians.
-
-    some: the chosen ones against all pairs on 40 % of the prompts, with 40 % of their questions. enough: the share of
-    the questions, of 50, 60 and 80 %, that brings the median within 1 % of the width of all pairs.
-    """
-    print("spread image sharpness   chosen  random   tau    some   enough")
-    for setting in (
-        (1.4, 0.0, 1.0),
-        (8.0, 0.0, 1.0),
-        (1.0, 1.0, 3.0),
-        (4.0, 1.0, 3.0),
-        (8.0, 1.0, 3.0),
-        (20.0, 1.0, 3.0),
-    ):
-        found = np.array([chosen_once(repeat, *setting) for repeat in range(REPEATS["choosing"])])
-        width, random, tau, some, *shares = np.median(found, axis=0)
-        enough = next((f"{share:.0%}" for share, ratio in zip(SHARES, shares, strict=True) if ratio <= 1.01), "-")
-        spread, image, sharpness = setting
-        print(
-            f"{spread:6} {image:5} {sharpness:9}   {width:.3f}   {random:.3f}   {tau:.3f}  {some:.3f}  {enough}",
-            flush=True,
-        )
-
-
-SHARES = (0.5, 0.6, 0.8)
-
-
-def chosen_once(seed: int, spread: float, image: float, sharpness: float) -> list[float]:
-    models, prompts = 17, 120
-    rng = np.random.default_rng([seed, 3])
-    outcomes = simulate(spread_out(models, spread, rng), prompts, image, sharpness, rng)
-    full = all_pairs(outcomes, models)
-    whole = choosing.width(full)
-    fit = chosen(outcomes, int(0.4 * outcomes.size), models, seed)
-    at_random = rng.permutation(outcomes.size)[: int(0.4 * outcomes.size)]
-    prompt, pair = np.unravel_index(at_random, outcomes.shape)
-    blind = to_matches(choosing.MatchAnswers(prompt, pair, outcomes[prompt, pair].astype(float)), models)
-    tau = stats.kendalltau(ratings.fit(full).abilities, ratings.fit(fit).abilities).statistic
-    fewer = choosing.width(all_pairs(outcomes[:48], models))
-    some = choosing.width(chosen(outcomes, int(0.4 * outcomes[:48].size), models, seed)) / fewer
-    shares = [choosing.width(chosen(outcomes, int(s * outcomes.size), models, seed)) / whole for s in SHARES]
-    return [choosing.width(fit) / whole, choosing.width(blind) / whole, tau, some, *shares]
-
-
-def chosen(outcomes: np.ndarray, budget: int, models: int, seed: int) -> ratings.Matches:
-    def ask(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
-        return outcomes[prompt, pair].tolist()
-
-    possible, rng = np.ones(outcomes.shape, bool), np.random.default_rng(seed)
-    answers = choosing.in_rounds(possible, pairs_of(models), budget, 20, ask, rng)
-    return to_matches(answers, models)
-
-
-def design() -> None:
-    """The least share of the questions that gives the mean width of all pairs, with independent answers, by the spread.
-
-    The optimal weights of the pairs by the multiplicative algorithm, for 17 models evenly apart that are known.
-    """
-    print("spread   share of the questions")
-    pairs = pairs_of(17)
-    contrast = np.eye(17)[pairs[:, 0]] - np.eye(17)[pairs[:, 1]]  # (Q, K)
-    for spread in (1.4, 3.0, 5.0, 8.0, 12.0, 20.0):
-        abilities = np.linspace(-spread / 2, spread / 2, 17)
-        gain = choosing.information(contrast @ abilities, 1.0)
-        weight = np.full(len(pairs), 1 / len(pairs))
-        widths = []
-        for _ in range(2000):
-            information = contrast.T @ (contrast * (weight * gain)[:, None])
-            covariance = np.linalg.inv(information + 1 / 17) - 1 / 17
-            errors = np.sqrt(np.diag(covariance))
-            widths.append(errors.mean())
-            slope = gain * ((contrast @ covariance) ** 2 / errors).sum(axis=1)
-            weight = weight * np.sqrt(slope / (weight @ slope))
-            weight /= weight.sum()
-        print(f"{spread:6}   {(widths[-1] / widths[0]) ** 2:.2f}", flush=True)
-
-
 if __name__ == "__main__":
     simulations: dict[str, Callable[[], None]] = {"figures": figures, "coverage": coverage}
-    simulations |= {"choosing": choose, "design": design}
     for name in sys.argv[1:] or ("figures", "coverage"):
         simulations[name]()

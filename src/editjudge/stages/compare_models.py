@@ -2,12 +2,11 @@
 
 Every judge of the arena is asked about visual consistency, and those of `arena` in params.yaml about their dimensions.
 
-With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`). A
-model with few images is listed in the metrics, and left out of the arena where params.yaml says so."""
+With a budget it asks so many of the questions, spread over models and prompts (see `choosing`). A model with few images
+is listed in the metrics, and left out of the arena where params.yaml says so."""
 
-import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
 from editjudge.core.settings import read, section
-from editjudge.core.winner import SIGNS
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
@@ -63,31 +61,18 @@ def pairs_of(prompts: Rows, gallery: Gallery) -> tuple[list[Pair], int]:
     return done, len(every) - len(done)
 
 
-def ask_within(
-    plan: Mapping[str, int], pairs: Sequence[Pair], ask_all: Callable[[Sequence[Pair]], list[BothOrders]]
-) -> tuple[list[Pair], list[BothOrders]]:
-    """The pairs that were asked about, in their order, and the answers.
-
-    plan: `budget`, the most questions (each is asked in both orders), 0 for all pairs; `rounds` that they are asked in;
-    `seed`."""
-    if plan["budget"] == 0 or not pairs:
-        return list(pairs), ask_all(pairs)
+def within(budget: int, pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """The pairs that are asked about, in their order: `budget` of them, spread over models and prompts; 0: all."""
+    if budget == 0 or not pairs:
+        return list(pairs)
     prompts = list(dict.fromkeys(p["key"] for p, _, _ in pairs))
     models = sorted({m for _, *both in pairs for m in both})
     two = list(combinations(models, 2))
     at = {(p["key"], a, b): n for n, (p, a, b) in enumerate(pairs)}
-    answers: dict[int, BothOrders] = {}
-
-    def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
-        chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
-        answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
-        return [None if (winner := answers[n].combined.winner) is None else SIGNS[winner] for n in chosen]
-
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
-    numbers, rng = np.array([*combinations(range(len(models)), 2)]), np.random.default_rng(plan["seed"])
-    choosing.in_rounds(possible, numbers, plan["budget"], plan["rounds"], outcomes, rng)
-    asked = sorted(answers)
-    return [pairs[n] for n in asked], [answers[n] for n in asked]
+    numbers = np.array([*combinations(range(len(models)), 2)])
+    chosen = zip(*choosing.spread(possible, numbers, budget, np.random.default_rng(seed)), strict=True)
+    return [pairs[n] for n in sorted(at[prompts[p], *two[q]] for p, q in chosen)]
 
 
 def match_key(prompt: str, a: str, b: str) -> str:
@@ -141,7 +126,9 @@ def report(
         scored = [row for row in its if row["winner"] is not None]
         found = numbered(pd.DataFrame(scored)) if scored else None
         none = found is None or found.n_clusters < 2 or ratings.separated(found)  # `ratings.leaderboard` gives none
-        widths.setdefault(judge, {})[about] = None if found is None or none else round(choosing.width(found), 2) or None
+        widths.setdefault(judge, {})[about] = (
+            None if found is None or none else round(ratings.interval_width(found), 2) or None
+        )
     return {
         "records": len(matches),
         "failed": sum(match["winner"] is None for match in matches),
@@ -171,11 +158,12 @@ def ask_judges(
 ) -> Rows:
     """The matches of each judge about its dimensions, each with the plan's whole budget."""
     recipes, models, matches = load_recipes(values["tasks"]), section(values, "measures", SlotSetting), []
+    asked = within(plan.budget, pairs, plan.seed)
     for judge, opened in judges.items():
         with opened:
             for name in dimensions[judge]:
-                say = functools.partial(ask, opened, gallery=gallery, recipes=recipes, models=models, dimension=name)
-                matches += to_matches(judge, *ask_within(vars(plan), pairs, say), gallery, name)
+                answers = ask(opened, asked, gallery, recipes, models, name)
+                matches += to_matches(judge, asked, answers, gallery, name)
     return matches
 
 

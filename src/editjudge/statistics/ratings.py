@@ -152,6 +152,15 @@ def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
     return len(names) / (len(names) - 1) * moved @ moved.T
 
 
+def interval_width(matches: Matches) -> float:
+    """Mean width of the models' 95 % intervals in rating points, over whole clusters; lower is better.
+
+    Raises ValueError as `fit` and `clustered_covariance`."""
+    covariance = clustered_covariance(matches, fit(matches))
+    half = clustered.t_quantile(matches.n_clusters) * np.sqrt(np.diag(covariance))
+    return float(SCALE * 2 * half.mean())
+
+
 def chances(lead: np.ndarray, nu: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Davidson's chances: the first wins, the second wins, both tie. lead: how far the first's ability is ahead."""
     grown = np.exp(lead / 2)

@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, FileName, Positive, Share, Text, Wrong, known, read
+from editjudge.core.settings import FORBID, Count, FileName, Share, Text, Wrong, known, read
 from editjudge.judges.protocol import Dimension
 from editjudge.statistics.boards import RankSetting
 
@@ -43,10 +43,9 @@ def of_suite(imported: Any, suite: str | None) -> list[str]:
 class ArenaPlan:
     """Section `compare_models` of params.yaml. least_share: of the prompts, below which a model has few images.
 
-    budget: the most questions, each asked in both orders, 0 for all; rounds that they are asked in; seed."""
+    budget: the most questions, each asked in both orders, 0 for all; seed: of their choice."""
 
     budget: Count
-    rounds: Positive
     seed: Count
     least_share: Share
     few_images: Literal["keep", "leave_out"] = "keep"
