@@ -112,7 +112,9 @@ def adapter(tmp_path: Path) -> Path:
     """An adapter of rank 24, beside it the processor that it was trained with."""
     folder = tmp_path / "adapter"
     folder.mkdir()
-    (folder / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 16, "rank_pattern": {"q_proj": 24}}))
+    config = {"peft_type": "LORA", "r": 16, "lora_alpha": 16, "rank_pattern": {"q_proj": 24}}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    (folder / "adapter_model.safetensors").touch()
     size = {"shortest_edge": 1024, "longest_edge": 4096}
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": {"size": size}}))
     return folder
@@ -128,7 +130,7 @@ def test_an_adapter_is_served_without_being_merged(vllm, how, checkpoint, adapte
     assert "--enable-lora" in words
     assert flags["--max-lora-rank"] == "32", "the least that vLLM knows"
     assert json.loads(flags["--mm-processor-kwargs"])["size"]["longest_edge"] == 4096, "as it was trained"
-    (adapter / "adapter_config.json").write_text(json.dumps({"r": 1024, "lora_alpha": 16}))
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1024, "lora_alpha": 16}))
     with pytest.raises(ServingError, match="has rank 1024, and vLLM takes 512 at most: merge it"):
         launch.command(replace(checkpoint, adapter=str(adapter)), how, 1)
 

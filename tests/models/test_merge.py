@@ -229,7 +229,9 @@ def test_pickled_adapters_are_refused(bases: Bases, adapter_dir: Path, tmp_path:
     (tmp_path / "adapter").mkdir()
     shutil.copy(adapter_dir / "adapter_config.json", tmp_path / "adapter")
     torch.save({}, tmp_path / "adapter" / "adapter_model.bin")
-    refuses(bases["float32"], tmp_path / "adapter", tmp_path, "safetensors only", FileNotFoundError)
+    refuses(bases["float32"], tmp_path / "adapter", tmp_path, "safetensors only", FileError)
+    with pytest.raises(FileError, match="safetensors only"):
+        local_model.load(bases["float32"], adapter=tmp_path / "adapter")
 
 
 def broken_base(base: Path, folder: Path, name: str, edit: Callable[[dict], object]) -> Path:
@@ -266,6 +268,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
         ({"r": "4"}, "r: '4' is not of type 'integer'"),
         ({"lora_alpha": float("nan")}, "NaN is no JSON number"),
         ({"lora_alpha": None}, "lora_alpha: None is not"),
+        ({"peft_type": None}, "peft_type: None is not one of"),
         ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern.q_proj: 'x' is not of type 'integer'"),
         ({"target_modules": 5}, "target_modules: 5 is not"),
         ({"target_modules": "(q_proj"}, "target_modules: .q_proj is no regular expression"),
@@ -279,6 +282,22 @@ def test_adapters_with_broken_settings(change, words, bases, adapter_dir, tmp_pa
     refuses(bases["float32"], broken, tmp_path, words)
     with pytest.raises(FileError, match=words):
         local_model.load(bases["float32"], adapter=broken)
+
+
+CATASTROPHIC = "(([a-z_.0-9])+)+!"
+
+
+@pytest.mark.parametrize("field", ["rank_pattern", "alpha_pattern", "modules_to_save", "layers_pattern"])
+def test_every_pattern_that_peft_matches_is_one_that_ends(field, monkeypatch):
+    monkeypatch.setattr(merge_adapters, "SECONDS", 2.0)
+    names = ["model.language_model.layers.2.self_attn.q_proj"]
+    for good in ({"q_proj": 1}, {r"layers\.[23]\..*": 1}, {}, None):
+        merge_adapters.check_patterns(Path(), {field: good if "_pattern" in field else list(good or ())}, names)
+    broken = [("(q", "is no regular expression")]
+    broken += [(CATASTROPHIC, "takes too long to match")] if field == "rank_pattern" else []
+    for pattern, words in broken:
+        with pytest.raises(FileError, match=f"{field}: .* {words}"):
+            merge_adapters.check_patterns(Path(), {field: {"k": 1, pattern: 1}}, names)
 
 
 def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tmp_path: Path):
@@ -295,11 +314,11 @@ def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tm
 
 def test_what_is_dead_changes_nothing_at_all(in_memory: Nets, bases: Bases, tmp_path: Path):
     """Zeros in each lora_B, as training begins; not where a module was trained whole beside them."""
-    for name, more in (("dead", {}), ("alive", {"modules_to_save": ["lm_head"]})):
+    for name, more in (("dead", {}), ("dead DoRA", {"use_dora": True}), ("alive", {"modules_to_save": ["lm_head"]})):
         config = LoraConfig(r=2, target_modules=["q_proj"], **more)
         adapted(in_memory["float32"], tmp_path / "trained", config)
         edited(tmp_path / "trained", tmp_path / name, lambda t, _: [t[n].zero_() for n in t if ".lora_B." in n])
-        if name == "dead":
+        if name != "alive":
             refuses(bases["float32"], tmp_path / name, tmp_path, "is dead")
     merge_adapter(bases["float32"], tmp_path / "alive", tmp_path / "merged")
     before, after = stored(bases["float32"]), stored(tmp_path / "merged")
@@ -362,6 +381,7 @@ def test_card_and_provenance_are_the_same_from_any_place(bases: Bases, adapter_d
         shutil.copytree(adapter_dir, tmp_path / place / "adapter")
         config = tmp_path / place / "adapter" / "adapter_config.json"
         (config.parent / "train_settings.json").write_text('{"rank": 4}')
+        (config.parent / "trainer_state.json").write_text('{"best_metric": NaN}')  # of the transformers' trainer
         merge_adapter(tmp_path / place / "base", tmp_path / place / "adapter", tmp_path / place / "merged")
     assert weights_hash(tmp_path / "a" / "merged") == weights_hash(tmp_path / "b" / "merged")
     card = (tmp_path / "a" / "merged" / "README.md").read_text()
@@ -372,6 +392,25 @@ def test_card_and_provenance_are_the_same_from_any_place(bases: Bases, adapter_d
     assert record["base"]["sha256"]["config.json"] == sha256(bases["float32"] / "config.json")
     shards = {file.name for file in bases["float32"].glob("*.safetensors")}
     assert shards < set(record["base"]["sha256"])
+
+
+def test_the_bases_questions_are_merged_where_the_adapter_has_none(bases, adapter_dir, tmp_path):
+    base, adapter = (shutil.copytree(each, tmp_path / each.name) for each in (bases["float32"], adapter_dir))
+    (base / "rater_rubrics").mkdir()
+    for name in ("rater_rubrics/any.yaml", "judge_prompt.yaml"):
+        (base / name).write_text(name)
+    for own in (False, True):
+        if own:
+            (adapter / "judge_prompt.yaml").write_text("the adapter's")
+        merge_adapter(base, adapter, tmp_path / "merged")
+        read = {
+            each: json.loads((tmp_path / "merged" / "merge.json").read_text())[each] for each in ("base", "adapter")
+        }
+        rubrics = "rater_rubrics/any.yaml" in read["base"]["sha256"]
+        assert (tmp_path / "merged" / "rater_rubrics" / "any.yaml").is_file() == rubrics == (not own)
+        words = (tmp_path / "merged" / "judge_prompt.yaml").read_text()
+        assert words == ("the adapter's" if own else "judge_prompt.yaml")
+        assert "judge_prompt.yaml" in read["adapter" if own else "base"]["sha256"]
 
 
 def test_an_existing_result_is_replaced_and_nothing_else(bases: Bases, adapter_dir: Path, tmp_path: Path):
@@ -429,7 +468,15 @@ def test_killed_in_the_middle(before: bool, bases: Bases, adapter_dir: Path, tmp
 
 
 @pytest.mark.parametrize(
-    ("file", "content"), [("processor_config.json", "["), ("processor_config.json", "{}"), ("train.json", "[")]
+    ("file", "content"),
+    [
+        ("processor_config.json", "["),
+        ("processor_config.json", "{}"),
+        ("processor_config.json", '{"image_processor": {"size": 224}}'),
+        ("preprocessor_config.json", '{"size": {"shortest_edge": "many", "longest_edge": 1}}'),
+        ("preprocessor_config.json", '{"min_pixels": "1", "max_pixels": "2"}'),
+        ("train_settings.json", "["),
+    ],
 )
 def test_a_broken_file_beside_an_adapter_is_named(file, content, bases, adapter_dir, tmp_path):
     shutil.copytree(adapter_dir, tmp_path / "adapter")

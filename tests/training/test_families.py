@@ -28,15 +28,17 @@ from editjudge.cli import settings
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.settings import read
+from editjudge.engine.resume import RecordCache
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.judges.styles import style
-from editjudge.models.chat import checkpoint
+from editjudge.models.chat import checkpoint, models
 from editjudge.models.chat.checkpoint import PatchProduct, bound, load_model, load_processor
 from editjudge.models.chat.forms import Inquiry, InquiryForm, RawReply
 from editjudge.models.chat.local_model import Chat, ChatModel, Reply, load
-from editjudge.models.chat.settings import LocalSetting
+from editjudge.models.chat.settings import LocalSetting, ServedSetting
+from editjudge.models.endpoint.spending import Account
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import WholeChats
 from editjudge.models.serve import launch, server
@@ -277,7 +279,9 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
         assert found["raters.editscore_7b"][0] < 500, "the adapter's sizes, not its base's"
 
 
-def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path: Path, pictures: dict[str, bytes]) -> None:
+def test_thinking_that_the_template_opens_stands_in_the_reply(
+    tmp_path: Path, pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else nothing in a reply that is cut says that it is no answer."""
     model = load(tiny_families.save("qwen3_5", tmp_path / "qwen3_5"))
     chat = Chat(model.render([{"role": "user", "content": [{"type": "text", "text": "Why"}]}]), (), 4)
@@ -290,10 +294,16 @@ def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path: Path, pi
     inquiry = Inquiry("k", "Why", {}, lambda said: (said, None))
     assert form.answer(inquiry, RawReply(reply.text)).reason == "the reply ends before its thinking does"
     assert form.answer(inquiry, RawReply(f"{reply.text}</think>so")).value == "so"
-    assert not checkpoint.opens_thinking(tmp_path / "qwen3_5")
-    model.processor.chat_template = f"{model.processor.chat_template}<think>\n"
-    model.processor.save_pretrained(tmp_path / "qwen3_5")
-    assert checkpoint.opens_thinking(tmp_path / "qwen3_5")
+    monkeypatch.setattr(models.params, "load", lambda: {"serve": {"engine": "vllm"}})
+    unless = "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}"
+    rendered = model.processor.chat_template
+    for opening, enabled, disabled in (("", False, False), (unless, True, False), ("<think>\n", True, True)):
+        model.processor.chat_template = f"{rendered}{opening}"
+        model.processor.save_pretrained(tmp_path / "qwen3_5")
+        for enable, opens in ((True, enabled), (False, disabled)):
+            setting = ServedSetting(model=str(tmp_path / "qwen3_5"), enable_thinking=enable)
+            with RecordCache(tmp_path / "kept") as kept, models.Model(setting, kept, Account()) as served:
+                assert served._opened is opens, (opening, enable)
     [said] = model.ask_many(form, [(inquiry, {"temperature": 0.0, "max_tokens": 7})], 1)
     assert isinstance(said, RawReply)
     assert said.usage is not None

@@ -97,6 +97,7 @@ def rows(reader: tables.Reader) -> Callable[[Path], object]:
 
 def adapter(path: Path) -> object:
     path.replace(path.with_name("adapter_config.json"))
+    path.with_name("adapter_model.safetensors").touch()
     return read_config(path.parent)
 
 

@@ -134,9 +134,12 @@ def load_processor(model_dir: str | Path) -> Any:
     return processor
 
 
-def opens_thinking(model_dir: str | Path) -> bool:
-    """Whether the chat template of a local checkpoint begins the reply with thinking. FileError as load_processor."""
-    chat = load_processor(model_dir).apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+def opens_thinking(model_dir: str | Path, enabled: bool = True) -> bool:
+    """Whether the chat template of a local checkpoint begins the reply with thinking. enabled: false is told to it.
+
+    FileError as load_processor."""
+    told = {} if enabled else {"enable_thinking": False}
+    chat = load_processor(model_dir).apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True, **told)
     return chat.rstrip().endswith(THINKING)
 
 

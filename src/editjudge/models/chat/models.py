@@ -101,12 +101,12 @@ class Model(ExitStack):
         """Whether the served model's template begins replies with thinking; the embedded server says it in the reply.
         None: its processor, with the template, is of a kind that only the server can load."""
         setting = cast(ServedSetting, self.setting)
-        if section(params.load(), "serve", Serving).engine == "transformers" or not setting.enable_thinking:
+        if section(params.load(), "serve", Serving).engine == "transformers":
             return False
         from editjudge.models.chat.checkpoint import opens_thinking
 
         try:
-            return opens_thinking(setting.model)
+            return opens_thinking(setting.model, setting.enable_thinking)
         except FileError:
             return None
 

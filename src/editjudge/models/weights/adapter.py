@@ -19,20 +19,43 @@ OLDER = ("min_pixels", "max_pixels")  # which are taken before `size` where a fi
 SOFT_TOKENS = (70, 140, 280, 560, 1120)  # of an image, that Gemma 4 knows
 PATTERNS = {"type": ["string", "array", "null"], "items": {"type": "string"}}
 SCHEMA = {
-    "if": {"properties": {"peft_type": {"const": "LORA"}}},
-    "then": {"required": ["r", "lora_alpha"]},
+    "required": ["peft_type", "r", "lora_alpha"],
     "properties": {
+        "peft_type": {"enum": ["LORA"]},
         "r": {"type": "integer", "minimum": 1},
         "lora_alpha": {"type": "number", "minimum": -1e9, "maximum": 1e9},
         "rank_pattern": {"type": ["object", "null"], "additionalProperties": {"type": "integer", "minimum": 1}},
+        "alpha_pattern": {"type": ["object", "null"], "additionalProperties": {"type": "number"}},
         "use_rslora": {"type": ["boolean", "null"]},
         "target_modules": PATTERNS,
         "exclude_modules": PATTERNS,
+        "layers_pattern": PATTERNS,
         "modules_to_save": {"type": ["array", "null"], "items": {"type": "string"}},
     },
 }
-SECONDS = 10.0  # for a pattern and all names of a model; a good one takes less than one
-MATCH = "import json, re, sys; pattern, names = json.load(sys.stdin); [re.fullmatch(pattern, name) for name in names]"
+NUMBER = {"type": ["integer", "null"]}
+IMAGE_SCHEMA = {
+    "properties": dict.fromkeys((*SIZES, *OLDER), NUMBER)
+    | {"size": {"type": ["object", "null"], "additionalProperties": NUMBER}},
+}
+NAMED = r"(^|.*\.){}($|\..*)"
+# What peft (check_target_module_exists, get_pattern_key) makes of a pattern before it matches it with a name's start;
+# target_modules and exclude_modules are matched with whole names, as they are.
+EXPRESSIONS = {
+    "rank_pattern": r"(.*\.)?({})$",
+    "alpha_pattern": r"(.*\.)?({})$",
+    "modules_to_save": NAMED,
+    "layers_pattern": r"(?:^|.*?\.){}\.(?P<idx>\d+)\.",
+}
+SECONDS = 10.0  # for all patterns and all names of a model; good ones take less than one
+MATCH = """
+import json, re, sys
+patterns, names = json.load(sys.stdin)
+for n, (whole, pattern) in enumerate(patterns):
+    print(n, flush=True)
+    for name in names:
+        re.fullmatch(pattern, name) if whole else re.match(pattern, name)
+"""
 
 
 def _no_number(word: str) -> float:
@@ -51,25 +74,33 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The settings of the adapter in a folder. FileError: none are there, one has a wrong type or value, or the weights
-    beside them are dead."""
-    from jsonschema import Draft202012Validator
-
+    """The settings of the LoRA adapter in a folder. FileError: none are there, one has a wrong type or value, or the
+    weights beside them are missing or dead."""
     path = folder / ADAPTER
-    if not path.is_file():
-        raise FileError(f"{path} is missing")
+    for file in (path, folder / WEIGHTS):
+        if not file.is_file():
+            raise FileError(f"{file} is missing: adapters are read from safetensors only")
     config = read_json(path)
-    if error := next(Draft202012Validator(SCHEMA).iter_errors(config), None):
-        raise FileError(f"{path}: {error.json_path.removeprefix('$.')}: {error.message:.200}")
+    _check(path, config, SCHEMA)
     check_alive(folder / WEIGHTS)
     return config
 
 
+def _check(path: Path, value: Any, schema: Mapping[str, Any]) -> None:
+    """FileError: the content of a file does not fit a JSON schema."""
+    from jsonschema import Draft202012Validator
+
+    if error := next(Draft202012Validator(schema).iter_errors(value), None):
+        raise FileError(f"{path}: {error.json_path.removeprefix('$').removeprefix('.') or 'it'}: {error.message:.200}")
+
+
 def check_alive(file: Path) -> None:
     """FileError: an adapter that changes nothing, for all of its lora_B are zero, as training finds them, and nothing
-    else was trained (modules_to_save). What is no file of weights its readers refuse."""
+    else was trained (modules_to_save). DoRA's magnitudes begin as the lengths of the base's rows, and do not count.
+    What is no file of weights its readers refuse."""
     with suppress(OSError, SafetensorError), safe_open(file, "pt") as weights:
-        trained = [name for name in weights.keys() if ".lora_A." not in name]  # noqa: SIM118
+        names = weights.keys()
+        trained = [name for name in names if ".lora_A." not in name and ".lora_magnitude_vector" not in name]
         factors = [name for name in trained if ".lora_B." in name]
         if factors and factors == trained and not any(weights.get_tensor(name).any() for name in factors):
             raise FileError(f"{file} is dead: all of its lora_B are zero, so the model is its base and nothing more")
@@ -84,8 +115,10 @@ def image_settings(folder: Path) -> dict[str, Any]:
     if found is None and (folder / IMAGES).is_file():
         path = folder / IMAGES
         found = read_json(path)
-    if path.is_file() and not (isinstance(found, dict) and {*SIZES, *OLDER} & found.keys()):
-        raise FileError(f"{path} has no image_processor with a size")
+    if path.is_file():
+        if not (isinstance(found, dict) and {*SIZES, *OLDER} & found.keys()):
+            raise FileError(f"{path} has no image_processor with a size")
+        _check(path, found, IMAGE_SCHEMA)
     return found or {}
 
 
@@ -123,16 +156,28 @@ def older_names(model: Any) -> dict[str, str]:
     return {rule.source_patterns[0]: rule.target_patterns[0] for rule in rules if not rule.scope_prefix}
 
 
+def _patterns(config: Mapping[str, Any]) -> list[tuple[str, str, bool, str]]:
+    """What peft takes as regular expressions: the setting, a pattern in it, whether it is matched with whole names, and
+    the expression."""
+    found = []
+    for field in ("target_modules", "exclude_modules", *EXPRESSIONS):
+        given, form = config.get(field) or (), EXPRESSIONS.get(field)
+        if form is None and not isinstance(given, str):  # endings of names, unless embeddings are to be tied
+            form, given = NAMED, given if config.get("ensure_weight_tying") else ()
+        for each in [given] if isinstance(given, str) else given:
+            found.append((field, each, form is None, each if form is None else form.format(each)))
+    return found
+
+
 def check_patterns(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
-    """FileError: target_modules or exclude_modules is no regular expression, or one that is not matched with all of
-    the names in SECONDS. peft would go on for ever, and nothing but the end of a process ends `re`."""
-    joined, words = list(names), [sys.executable, "-c", MATCH]
-    for field in ("target_modules", "exclude_modules"):
-        if isinstance(pattern := config.get(field), str):
-            given = json.dumps([pattern, joined]).encode()
-            try:
-                subprocess.run(words, input=given, capture_output=True, timeout=SECONDS, check=True)
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                slow = isinstance(error, subprocess.TimeoutExpired)
-                why = "takes too long to match" if slow else "is no regular expression"
-                raise FileError(f"{folder / 'adapter_config.json'}: {field}: {pattern:.100} {why}") from None
+    """FileError: a pattern is no regular expression, or one that is not matched with all of the names in SECONDS. peft
+    would go on for ever, and nothing but the end of a process ends `re`."""
+    patterns = _patterns(config)
+    given = json.dumps([[each[2:] for each in patterns], list(names)]).encode()
+    try:
+        subprocess.run([sys.executable, "-c", MATCH], input=given, capture_output=True, timeout=SECONDS, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        slow = isinstance(error, subprocess.TimeoutExpired)
+        why = "takes too long to match" if slow else "is no regular expression"
+        field, pattern, *_ = patterns[int((error.stdout or b"0").split()[-1])]
+        raise FileError(f"{folder / ADAPTER}: {field}: {pattern:.100} {why}") from None

@@ -14,7 +14,7 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,7 +31,7 @@ from editjudge.core import hub
 from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, whole
-from editjudge.core.prompts import RECORDED
+from editjudge.core.prompts import RECORDED, RECORDED_RUBRICS
 from editjudge.engine.workers import cores
 from editjudge.models.weights.adapter import (
     IMAGES,
@@ -52,6 +52,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PROCESSORS = (PROCESSOR, IMAGES)
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")  # of the base, beside its weights
 MADE = {INDEX, "config.json", "merge.json", "README.md"}
+TRAINING = "train_settings.json"  # in which an adapter may say how it was trained
 BLOCK = 1 << 20  # values that are read and summed at once: in float32 they stay in a core's cache
 MOST_WORKERS = 8
 CARD = Path(__file__).with_name("card.md").read_text()
@@ -153,14 +154,17 @@ class Base:
 def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype = "base") -> None:
     """Writes the base with the adapter merged in as a checkpoint, in `dtype` ("base": each tensor in its own).
 
-    Beside the weights lie the base's processor with the adapter's bounds on pixels, the question that the adapter was
-    trained with, a model card, and merge.json with the SHA-256 of what was merged.
+    Beside the weights lie the base's processor with the adapter's bounds on pixels, the questions that the adapter was
+    trained on, or else the base, a model card, and merge.json with the SHA-256 of what was merged.
     An out_dir that exists is replaced; the new one appears whole, or not at all. Raises before anything is written:
     FileNotFoundError and FileError where base and adapter cannot be merged (`read_base`, `changes`); FileExistsError:
     out_dir is something else than an old result; OSError: the disk is too small. While it writes: FileError where a
     weight of the base is not finite."""
     base, config = read_base(base_dir), read_config(adapter_dir)
     made = changes(adapter_dir, config, base)
+    own = _questions(adapter_dir)
+    questions = own or _questions(base_dir)
+    training = {TRAINING: read_json(adapter_dir / TRAINING)} if (adapter_dir / TRAINING).is_file() else {}
     files = sorted({path for pattern in COPIED for path in base_dir.glob(pattern) if path.name not in MADE})
     size = sum(tensor.stored(STORED[dtype])[1] for tensor in base.tensors.values())
     _check_place(out_dir, size + sum(file.stat().st_size for file in files), base_dir, adapter_dir)
@@ -169,8 +173,10 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         for file in files:
             shutil.copyfile(file, folder / file.name)
         _bound_pixels(folder, adapter_dir)
-        if (question := adapter_dir / RECORDED).is_file():
-            shutil.copyfile(question, folder / RECORDED)
+        for file in questions:
+            place = folder / file.relative_to(adapter_dir if own else base_dir)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, place)
         shutil.copyfile(base_dir / "config.json", folder / "config.json")
         if dtype != "base":
             _write_json(folder / "config.json", _with_dtype(base.config, dtype))
@@ -178,14 +184,15 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
             total = {**base.index.get("metadata", {}), "total_size": size}
             _write_json(folder / INDEX, base.index | {"metadata": total})
         read = [*files, base_dir / "config.json"] + ([] if base.index is None else [base_dir / INDEX])
+        read += [] if own else questions
         name = hub.name_of(base_dir) or base_dir.resolve().name
         record = {
-            "base": {"name": name, "sha256": {file.name: sha256(file) for file in read} | hashes},
+            "base": {"name": name, "sha256": _hashes(base_dir, read) | hashes},
             "adapter": {
                 "name": adapter_dir.resolve().name,
-                "sha256": {file.name: sha256(file) for file in filter(Path.is_file, adapter_dir.iterdir())},
+                "sha256": _hashes(adapter_dir, [*filter(Path.is_file, adapter_dir.iterdir()), *own]),
                 "config": config | {"base_model_name_or_path": name},  # where it lay may be a private path
-                "training": {file.name: read_json(file) for file in sorted(adapter_dir.glob("train*.json"))},
+                "training": training,
             },
             "tensors": {"all": len(base.tensors), "changed": len(made)},
             "dtype": dtype,
@@ -194,6 +201,16 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         form, written = ", rsLoRA" if config.get("use_rslora") else "", "the base's dtype" if dtype == "base" else dtype
         card = CARD.format(**record, model=name.partition("@")[0], form=form, written=written)
         (folder / "README.md").write_text(card)
+
+
+def _questions(folder: Path) -> list[Path]:
+    """The files of the prompt or the rubrics that lie beside weights."""
+    return [file for name in (RECORDED, f"{RECORDED_RUBRICS}/*") for file in folder.glob(name) if file.is_file()]
+
+
+def _hashes(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of files, by their names in the folder."""
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
 
 
 def read_base(folder: Path) -> Base:
@@ -279,11 +296,9 @@ def header_of(metadata: Mapping[str, str], tensors: Mapping[str, StoredTensor], 
 def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Change]:
     """What becomes of the base's weights, by the model's names. folder, config: the adapter, and its settings.
 
-    FileNotFoundError: it is not in safetensors. FileError: neither LoRA or rsLoRA of linear layers nor modules that
-    were saved whole; values that are not finite; tensors that are not those of such an adapter of this base."""
+    FileError: neither LoRA or rsLoRA of linear layers nor modules that were saved whole; values that are not finite;
+    tensors that are not those of such an adapter of this base."""
     file = folder / WEIGHTS
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing: adapters are read from safetensors only")
     held = {_known(base, name): tensor for name, tensor in read_header(file)[1].items()}
     # With tied embeddings, peft's merge of one side changes the other too, which the adapter was not trained with.
     if base.tied and (both := [name for name in held if EMBEDDINGS & set(name.split("."))]):
@@ -326,8 +341,6 @@ def _by_peft(folder: Path, config: Mapping[str, Any], net: Any) -> tuple[dict[st
     from peft.tuners.lora import Linear, LoraLayer
 
     where, fields = folder / "adapter_config.json", LoraConfig.__dataclass_fields__
-    if config.get("peft_type") != "LORA":
-        raise FileError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
     if (start := config.get("init_lora_weights", True)) not in KEEPS_THE_BASE:
         raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
     if used := [name for name, value in config.items() if value and name not in fields]:
