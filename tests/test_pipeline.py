@@ -92,7 +92,7 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
 def test_the_graph_gives_the_committed_bytes(repository: Repository) -> None:
     """After a change that means to move them: editjudge verify --small --write"""
     lock = YAML(typ="safe").load((repository.folder / "dvc.lock").read_text())["stages"]
-    text, same = publish.small_differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
+    text, same = publish.differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
     assert same, text
 
 

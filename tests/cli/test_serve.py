@@ -84,7 +84,6 @@ def test_sigterm_ends_it_when_what_was_asked_is_answered(folder: Path, started: 
         (["--scorer", "pixel"], "serve: params.yaml has no key 'scorers.pixel'"),
         (["--scorer", "pixels"], "serve: scorers.pixels.kind is 'pixels'; known: "),
         (["--scorer", "pixels", "--port", "70000"], "serve: reward_service.port must be at most 65535, not 70000"),
-        (["--scorer", "pixels", "--engine", "vllm"], "serve: --engine is for judges: a scorer runs in this process"),
         (["--model", "m", "--allow-pickle"], "serve: --allow-pickle is for --scorer"),
         (["--judge", "j", "--batch-size", "3"], "serve: --batch-size is for --scorer"),
     ],

@@ -1,7 +1,7 @@
 """`editjudge export` and `gallery`: results of the graph as self-contained files, and edits in the published form.
 
 The published form of edits is files named `<model>/<key>.png` with a metadata.jsonl beside them. Of a gallery nothing
-that exists is overwritten unless --overwrite says so, and the file of --metadata never is."""
+that exists is overwritten."""
 
 import hashlib
 import json
@@ -40,7 +40,6 @@ REFUSED = ("model", "key", "reason")
 GALLERY, PROMPTS = Path("data/gallery"), Path("data/gedit_bench.parquet")
 UNKNOWN, NO_KEY = "unknown", "the key cannot be a file's name"
 Models: TypeAlias = Annotated[list[str], Parameter(name="--model", help="Names of editing models.")]
-Overwrite: TypeAlias = Annotated[bool, Parameter(help="Overwrite what exists.")]
 Suite: TypeAlias = Annotated[str, Parameter(help="A suite of params.yaml; its cases are in data/suites.")]
 gallery_app = App("gallery", help="Exchange edits as image files with metadata.")
 
@@ -241,14 +240,14 @@ def read_lines(path: Path) -> list[GalleryLine]:
     return gallery_lines.parse(path.read_bytes(), str(path))
 
 
-def import_scorer(*, checkpoint: str, base: str, out: Path, overwrite: Overwrite = False) -> None:
+def import_scorer(*, checkpoint: str, base: str, out: Path) -> None:
     """Make a scorer of EditReward's published checkpoint: a folder for `scorers`, and for `editjudge score --judge`.
 
     Args:
         checkpoint: The folder or hub id of its model.pth or model.safetensors.
         base: The folder or hub id of the model that it was trained from.
         out: The new folder."""
-    check_free(out, overwrite)
+    check_free(out)
     from editjudge.judges.scorers.editreward import import_editreward  # it loads torch
 
     example = "TIGER-Lab/EditReward-MiMo-VL-7B-SFT-2508"
@@ -257,27 +256,24 @@ def import_scorer(*, checkpoint: str, base: str, out: Path, overwrite: Overwrite
     print(f"{out}: a scorer of {checkpoint}")
 
 
-def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
-    """Raises GalleryError where something would be overwritten; the file that was `given` never may be."""
-    if given is not None and path.exists() and path.samefile(given):
-        raise GalleryError(f"{path} is the given metadata.jsonl: it is never changed in place, name another folder")
-    if path.exists() and not overwrite:
-        raise GalleryError(f"{path} is there already (--overwrite)")
+def check_free(path: Path) -> None:
+    """Raises GalleryError where something would be overwritten."""
+    if path.exists():
+        raise GalleryError(f"{path} is there already: name another place, or remove it")
 
 
 @gallery_app.command(name="export")
-def export_gallery(*, model: Models, out: Path, metadata: Path | None = None, overwrite: Overwrite = False) -> None:
+def export_gallery(*, model: Models, out: Path, metadata: Path | None = None) -> None:
     """Write models' images as PNG files, with a metadata.jsonl. (`export dataset` writes them as Parquet.)
 
     Args:
         out: The folder of the gallery.
-        metadata: A metadata.jsonl whose lines get the images, in a copy: it is never changed itself. A model that is
-            there already needs --overwrite."""
+        metadata: A metadata.jsonl whose lines get the images, in a copy: it is never changed itself."""
     lines = None if metadata is None else read_lines(metadata)
-    check_free(out / METADATA, overwrite, metadata)
+    check_free(out / METADATA)
     for name in model:
         pictures.check_name(name, "model")
-        check_free(out / name, overwrite)
+        check_free(out / name)
     images: dict[str, dict[str, str]] = {}
     for name in model:
         rows = tqdm(records.iterate(GALLERY / f"{name}.parquet", "candidates"), desc=f"images of {name}", unit="image")
@@ -287,7 +283,7 @@ def export_gallery(*, model: Models, out: Path, metadata: Path | None = None, ov
         lines = [GalleryLine(key, {"key": key}) for key in keys]
     known, told = {line.key for line in lines}, []
     for name, paths in images.items():
-        lines = gallery_lines.merge(lines, name, paths, replace=overwrite)
+        lines = gallery_lines.merge(lines, name, paths)
         without = len(paths.keys() - known)
         told.append(f"{name}: {len(paths)} images" + (f", {without} of them of no line" if without else ""))
     write_bytes(out / METADATA, gallery_lines.dump(lines))
@@ -299,7 +295,7 @@ def _tell(told: Iterable[str]) -> None:
 
 
 @gallery_app.command(name="import")
-def import_models(*, gallery: Path, out: Path, model: Models | None = None, overwrite: Overwrite = False) -> None:
+def import_models(*, gallery: Path, out: Path, model: Models | None = None) -> None:
     """Write a gallery's images as one Parquet file for each model, with refused.csv and a copy of metadata.jsonl.
 
     A line that names no task has that of the arena's prompt of its key.
@@ -316,10 +312,10 @@ def import_models(*, gallery: Path, out: Path, model: Models | None = None, over
         if not any(line.image(model_name) is not None for line in lines):
             there = ", ".join(gallery_lines.models(lines))
             raise GalleryError(f"{source}: no candidate of {model_name!r}; there are {there}")
-        check_free(out / f"{name}.parquet", overwrite)
+        check_free(out / f"{name}.parquet")
     if len(set(names.values())) < len(names):
         raise GalleryError(f"{source}: two models have the same name once it is made a file's: {', '.join(names)}")
-    check_free(out / METADATA, overwrite, source)
+    check_free(out / METADATA)
     failed = Counter[str]()
     prompts = records.iterate(PROMPTS, "gedit_bench") if PROMPTS.is_file() else ()
     found = {row["key"]: row["task"] for row in prompts}
@@ -342,7 +338,7 @@ def import_models(*, gallery: Path, out: Path, model: Models | None = None, over
 
 
 @gallery_app.command(name="write")
-def write_suite(*, suite: Suite, model: Models, out: Path, overwrite: Overwrite = False) -> None:
+def write_suite(*, suite: Suite, model: Models, out: Path) -> None:
     """Write models' edits of a suite's cases as KEY.png, as the suite's public evaluation expects them.
 
     Args:
@@ -350,7 +346,7 @@ def write_suite(*, suite: Suite, model: Models, out: Path, overwrite: Overwrite 
     files = {case["key"]: case["file"] for case in _cases(suite)}
     for name in model:
         pictures.check_name(name, "model")
-        check_free(out / name, overwrite)
+        check_free(out / name)
     told = []
     for name in model:
         rows = records.iterate(Path(f"data/suite_gallery/{name}/{suite}.parquet"), "candidates")
@@ -360,9 +356,7 @@ def write_suite(*, suite: Suite, model: Models, out: Path, overwrite: Overwrite 
 
 
 @gallery_app.command(name="read")
-def read_suite(
-    *, suite: Suite, model: str, gallery: Path, out: Path | None = None, overwrite: Overwrite = False
-) -> None:
+def read_suite(*, suite: Suite, model: str, gallery: Path, out: Path | None = None) -> None:
     """Say what of a suite's cases a folder of KEY.png has, lacks and has besides.
 
     With --out it becomes a Parquet file, with a CSV beside it that names what is missing, broken and of no case.
@@ -378,7 +372,7 @@ def read_suite(
         for _ in rows:
             pass
     else:
-        check_free(out, overwrite)
+        check_free(out)
         records.write(out, rows, "candidates")
         records.write_csv(out.with_suffix(".csv"), report.rows, ("kind", "name", "reason"))
     _tell(f"{model}: {line}" for line in report.lines())

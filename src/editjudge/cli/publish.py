@@ -283,23 +283,6 @@ def hashes(stage: Mapping[str, Any], kind: str) -> dict[str, str]:
     return {entry["path"]: entry["md5"] for entry in stage.get(kind, ())}
 
 
-def differences(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
-    """What to print, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed.
-
-    Differences begin at stages that wrote files otherwise from the same deps, or that one lock alone has. A stage that
-    ran from other deps only follows."""
-    both = [name for name in committed if name in now]
-    follow = [name for name in both if hashes(committed[name], "deps") != hashes(now[name], "deps")]
-    lines = []
-    for name in (name for name in {**committed, **now} if name not in follow):
-        was, is_ = (hashes(lock.get(name, {}), "outs") for lock in (committed, now))
-        if files := [path for path in {**was, **is_} if was.get(path) != is_.get(path)]:
-            lines.append(f"verify: {name} differs: {', '.join(files)}")
-    lines += [f"verify: {len(follow)} stages follow: {', '.join(follow)}"] if follow else []
-    lines += [f"verify: {len(changed)} metrics and plots differ: {', '.join(changed)}"] if changed else []
-    return "\n".join(lines) or f"verify: {len(now)} stages gave what is committed, to the byte", not lines
-
-
 def working_copy(root: Path, folder: Path) -> None:
     """Makes `folder` a git repository with the tracked files of `root` as they are now, without dvc.lock."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
@@ -323,22 +306,27 @@ def results(lock: Lock) -> dict[str, str]:
     return {path: md5 for name, stage in lock.items() if name != "code" for path, md5 in hashes(stage, "outs").items()}
 
 
-def small_differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
-    """What to print of the small graph, and whether all is as committed. now: in the order in which the stages ran."""
+def differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
+    """What to print of a graph that has run, and whether all of its results are as committed.
+
+    Differences begin at stages that read no file that differs; the others only follow."""
     found = results(now)
-    files = [path for path in {**found, **committed} if found.get(path) != committed.get(path)]
+    files = {path: None for path in {**found, **committed} if found.get(path) != committed.get(path)}
     if not files:
-        return f"verify: {len(found)} files of the small graph are as committed, to the byte", True
-    first = next(
-        (name for name, stage in now.items() if hashes(stage, "outs").keys() & set(files)), "no stage that ran"
-    )
-    return f"verify: {first} is the first stage that differs; {len(files)} files in all: {', '.join(files)}", False
+        return f"verify: {len(found)} files are as committed, to the byte", True
+    begin = [
+        name
+        for name, stage in now.items()
+        if hashes(stage, "outs").keys() & files.keys() and not hashes(stage, "deps").keys() & files.keys()
+    ]
+    where = ", ".join(begin) or "no stage that ran"
+    return f"verify: differences begin at {where}; {len(files)} files in all: {', '.join(files)}", False
 
 
 def verify(*, small: bool = False, write: bool = False) -> None:
-    """Run the graph and compare dvc.lock, metrics and plots with those committed.
+    """Run the graph and compare what its stages wrote with what is committed.
 
-    Ends with status 1 if something differs, and names the stage where the difference begins.
+    Ends with status 1 if something differs, and names the stages where differences begin.
 
     Args:
         small: A small setting of the graph instead, in a copy: three minutes.
@@ -351,14 +339,13 @@ def verify(*, small: bool = False, write: bool = False) -> None:
                 lock = yaml.safe_load(Path(name, "dvc.lock").read_text())["stages"]
             if write:
                 SMALL_RESULTS.write_text(json.dumps(results(lock), indent=2) + "\n")
-            text, same = small_differences(json.loads(SMALL_RESULTS.read_text()), lock)
+            committed = json.loads(SMALL_RESULTS.read_text())
         else:
             subprocess.run(["dvc", "repro"], check=True)
-            committed = yaml.safe_load(git("show", "HEAD:dvc.lock"))["stages"]
-            status = git("status", "--porcelain", "--", "metrics", "plots").splitlines()
-            now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
-            text, same = differences(committed, now, [line.split(maxsplit=1)[1] for line in status])
+            lock = yaml.safe_load(LOCK.read_text())["stages"]
+            committed = results(yaml.safe_load(git("show", f"HEAD:{LOCK}"))["stages"])
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
+    text, same = differences(committed, lock)
     print(text)
     sys.exit(0 if same else 1)

@@ -22,7 +22,6 @@ def serve(
     judge: str | None = None,
     model: str | None = None,
     scorer: str | None = None,
-    engine: str | None = None,
     host: str | None = None,
     port: int | None = None,
     batch_size: int | None = None,
@@ -37,7 +36,6 @@ def serve(
         judge: A judge of the settings that has a model in a folder.
         model: Or a checkpoint: a folder or a hub id.
         scorer: Or a scorer of the settings, for trainers that ask for rewards.
-        engine: Instead of serve.engine.
         host: Of a scorer, instead of reward_service.host.
         port: Instead of that in the settings; 0 for a free one.
         batch_size: Of a scorer, instead of reward_service.batch_size.
@@ -47,8 +45,6 @@ def serve(
     values = settings.load_own(params)
     of_scorers = {"host": host, "batch_size": batch_size, "allow_pickle": allow_pickle or None}
     if scorer is not None:
-        if engine:
-            raise UserError("--engine is for judges: a scorer runs in this process")
         from editjudge.rewards import rewards  # it loads the web server
 
         how = changed(values, "reward_service", RewardSetting, of_scorers | {"port": port})
@@ -59,7 +55,7 @@ def serve(
     for option, value in of_scorers.items():
         if value is not None:
             raise UserError(f"--{option.replace('_', '-')} is for --scorer: set it in `serve` of the settings")
-    serving = changed(values, "serve", launch.Serving, {"engine": engine, "port": port})
+    serving = changed(values, "serve", launch.Serving, {"port": port})
     with launch.running(checkpoint_of(values, judge, model), serving) as server:
         print(f"{server.url} serves {server.model}; log: {server.log}", flush=True)
         code = server.process.wait()

@@ -102,24 +102,16 @@ def models(lines: Sequence[GalleryLine]) -> list[str]:
     return list(dict.fromkeys(each["model"] for line in lines for each in line.candidates()))
 
 
-def merge(
-    lines: Sequence[GalleryLine], model: str, images: Mapping[str, str], replace: bool = False
-) -> list[GalleryLine]:
+def merge(lines: Sequence[GalleryLine], model: str, images: Mapping[str, str]) -> list[GalleryLine]:
     """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
 
-    Where the model has a candidate already: GalleryError; with `replace` its image is replaced, and nothing else."""
+    GalleryError: the model has a candidate already."""
     taken = [line.key for line in lines if line.key in images and line.image(model) is not None]
-    if taken and not replace:
-        raise GalleryError(
-            f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first (--overwrite)"
-        )
+    if taken:
+        raise GalleryError(f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first")
     return [_with(line, model, images[line.key]) if line.key in images else line for line in lines]
 
 
 def _with(line: GalleryLine, model: str, image: str) -> GalleryLine:
-    if (before := line.image(model)) == image:
-        return line
-    candidates = [each | {"image": image} if is_model(each, model) else each for each in line.candidates()]
-    candidates += [{"model": model, "image": image}] if before is None else []
-    values = {**line.values, "candidates": candidates}
+    values = {**line.values, "candidates": [*line.candidates(), {"model": model, "image": image}]}
     return GalleryLine(line.key, values, _written(values, line.raw is None or line.raw.isascii()))
