@@ -166,7 +166,7 @@ def test_what_cannot_be_imported_is_an_error_that_names_it(published: Path, work
     for words, told in (
         ("import --gallery nowhere --out in", "nowhere/metadata.jsonl not found"),
         ("import --gallery pub --out in --model C", "no candidate of 'C'; there are Nano Banana, B"),
-        ("import --gallery pub --out pub", "never changed in place"),
+        ("import --gallery pub --out pub", "pub/metadata.jsonl is there already"),
         ("export --model .. --out g", "cannot be a file's name"),
         ("export --model nobody --out g", "nobody.parquet not found"),
     ):

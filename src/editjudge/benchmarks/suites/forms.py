@@ -78,21 +78,13 @@ def _case_row(name: str, record: reading.Record, case: Case) -> Row:
         raise RowError(f"key {case.key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
     [data] = record.pictures(case.image)
     images.decode(data)
-    return {
-        "key": case.key,
+    kept = {name: value for name, value in vars(case).items() if name != "image"}
+    return kept | {
         "task": case.task or case.type,
-        "instruction": case.instruction,
         "source_image": {"bytes": data, "path": None},
         "origin": case.origin or f"sha256:{resume.fingerprint(data)[:ORIGIN_CHARS]}",
-        "regions": case.regions,
-        "edit": case.edit,
-        "type": case.type,
         "suite": name,
         "file": case.file or case.key,
-        "dialogue": case.dialogue,
-        "turn": case.turn,
-        "language": case.language,
-        "intersection": case.intersection,
     }
 
 
