@@ -16,7 +16,7 @@ from editjudge.benchmarks.preferences.item import VERDICTS, Item
 from editjudge.core import reading
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.winner import WORTH
+from editjudge.core.winner import WORTH, ahead
 from editjudge.statistics import agreement, pointwise, psychometric
 
 Rows = list[Row]
@@ -156,8 +156,7 @@ def tuples(items: Sequence[Item], rows: Rows, epsilon: float) -> dict[str, Any] 
         winner = row["winner"]
         if row["score_a"] is not None and row["score_b"] is not None:
             lead = round(row["score_a"] - row["score_b"], pointwise.DIGITS)
-            tied = abs(lead) <= (epsilon if item.size == 2 else 0.0)
-            winner = "Tie" if tied else "Image A" if lead > 0 else "Image B"
+            winner = ahead(0.0 if abs(lead) <= (epsilon if item.size == 2 else 0.0) else lead)
         pairs.append((row["truth"], winner, item.group, item.size, item.cluster))
     return agreement.tuple_accuracy(*zip(*pairs, strict=True)) | {"epsilon": epsilon} if pairs else None
 
@@ -187,7 +186,7 @@ def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[
     chosen = [(items[n], *(items[n].damages or (0.0, 0.0))) for n in seen]
     return psychometric.Bench(
         gaps=[abs(a - b) for _, a, b in chosen],
-        truths=["Image A" if a < b else "Image B" for _, a, b in chosen],
+        truths=[ahead(b - a) for _, a, b in chosen],
         kinds=["unknown" if item.models is None else item.models[int(b > a)] for item, a, b in chosen],
         clusters=[item.cluster for item, _, _ in chosen],
     ), seen
@@ -251,7 +250,7 @@ def _said(answer: Any, a: float | None, b: float | None) -> Row:
     """One order was asked: an answer in people's words, or the scores of both sides."""
     given = {"answer": answer, "score_a": a, "score_b": b}
     if answer is None and a is not None and b is not None:
-        answer = "Tie" if a == b else "Image A" if a > b else "Image B"
+        answer = ahead(a - b)
     winner = None if answer is None else agreement.folded(answer)
     return given | {"forward": winner, "winner": winner, "reason": "no answer" if winner is None else None}
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from editjudge.core import images
 from editjudge.core.records import Image
+from editjudge.core.winner import ahead
 from editjudge.engine.resume import RecordCache
 from editjudge.judges import protocol
-from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, Verdict, ahead
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, Verdict
 from editjudge.judges.settings import MeasuresSetting
 from editjudge.measures import pixel
 from editjudge.measures.annotation import batch

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.records import Image
-from editjudge.core.winner import OTHER_SIDE, Winner
+from editjudge.core.winner import OTHER_SIDE, Winner, ahead
 from editjudge.engine.resume import RecordCache
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -297,11 +297,6 @@ def winner_of(a: Score | Unscored, b: Score | Unscored, margin: float) -> tuple[
         return ahead(0.0 if abs(lead) <= margin else lead), None
     sides = (("Image A", a), ("Image B", b))
     return None, "; ".join(f"{name}: {side.reason}" for name, side in sides if isinstance(side, Unscored))
-
-
-def ahead(lead: float) -> Winner:
-    """The winner by a lead of A over B."""
-    return "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
 
 
 def majority(verdicts: Sequence[Verdict]) -> Verdict:

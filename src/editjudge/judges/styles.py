@@ -16,8 +16,8 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Flag, Text, Wrong
-from editjudge.core.winner import SIDES, WINNERS, Winner
-from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict, ahead
+from editjudge.core.winner import SIDES, WINNERS, Winner, ahead
+from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict
 from editjudge.models.chat.forms import RawReply, p_a
 from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, QUOTED, THINKING, read_object
 

@@ -17,6 +17,7 @@ import numpy as np
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import section
+from editjudge.core.winner import ahead
 from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee, published, rows, scored, tiers
@@ -86,8 +87,7 @@ def probe(setting: ProbeSource, to: ImageSink) -> Iterator[records.Row]:
             rng = np.random.default_rng([*p["key"].encode()])
             for i, j in ((n, m) for n in range(len(shown)) for m in range(n)):
                 a, b = (i, j) if rng.random() < 0.5 else (j, i)
-                lead = overall[a] - overall[b]
-                winner = "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
+                winner = ahead(overall[a] - overall[b])
                 yield rows.row(f"{p['key']}.{a}.{b}", *common, shown[a], shown[b], winner=winner, **more)
 
 

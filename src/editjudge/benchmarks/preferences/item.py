@@ -14,7 +14,7 @@ from editjudge.core.keys import plain
 from editjudge.core.reading import Record, Table
 from editjudge.core.settings import FORBID, Amount, FileName, Text
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.winner import WINNERS, Winner
+from editjudge.core.winner import WINNERS, Winner, ahead
 
 HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
 VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
@@ -145,7 +145,7 @@ def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
             found.append(
                 Item(
                     *(key, first.task, dimension, first.instruction, *shown),
-                    verdict="Tie" if abs(better) < 1e-9 else ("Image A" if better > 0 else "Image B"),
+                    verdict=ahead(0.0 if abs(better) < 1e-9 else better),
                     cluster=photo(source, first.prompt),
                     group=first.prompt,
                     size=len(edits),
