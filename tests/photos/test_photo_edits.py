@@ -20,7 +20,7 @@ from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
-from editjudge.engine import local, workers
+from editjudge.engine import local
 from editjudge.photos import edits, locating, models
 from editjudge.photos.settings import BuiltIn, ClipSetting, Instructions, RegionThresholds
 from editjudge.sources import importing, photo_records
@@ -306,7 +306,6 @@ def test_any_number_of_workers_gives_the_same_pool_and_regions(tmp_path: Path, m
     for count in (1, 2):
         (tmp_path / str(count)).mkdir()
         monkeypatch.chdir(tmp_path / str(count))
-        monkeypatch.setattr(workers, "WORTH", 1)
         monkeypatch.setattr(models, "GROUP", 4)
         monkeypatch.setattr(models, "places", lambda _, count=count: ["cpu"] * count)
         pooled()

@@ -33,7 +33,12 @@ def file(form: str) -> Image.Image:
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 def test_plain_values_come_as_they_are(protocol: int) -> None:
     shared = [1, "ü", b"\x00"]
-    values = {"a": [shared, shared], "n": (None, True, False, -(2**80), 1.5, 70_000, ()), 3: {"x": {}}, "b": b"x" * 999}
+    values = {
+        "a": [shared, shared],
+        "n": (None, True, False, -(2**80), 1.5, 70_000, ()),
+        "3": {"x": {}},
+        "b": b"x" * 999,
+    }
     assert plain_pickle.loads(pickle.dumps(values, protocol)) == values
     assert plain_pickle.loads(pickle.dumps(bytearray(b"xy"), 5)) == b"xy"
 
@@ -138,6 +143,7 @@ def test_a_call_is_refused_and_does_not_happen(tmp_path: Path, protocol: int) ->
         ("APPEND to a int", b"K\x01K\x02a."),
         ("items of a list", b"]K\x01K\x02s."),
         ("a key that is a tuple", b"})K\x02s."),
+        ("a key that is a int", b"}K\x01K\x02s."),
         ("a key that is a bytes", b"}C\x01xK\x02s."),
         ("deeper than", b"]" * 20 + b"a" * 19 + b"."),
         ("deeper than", b"]q\x00h\x00a."),

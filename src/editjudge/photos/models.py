@@ -1,9 +1,10 @@
 """The models of the three stages, or what stands in for them. Workers load those of vision when one is first needed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from editjudge.core import records
 from editjudge.core.code import identity
 from editjudge.core.tables import RowError
 from editjudge.engine import resume
-from editjudge.engine.workers import Load, devices_of, engine, workers_for
+from editjudge.engine.workers import Load, Workers, devices_of, engine
 from editjudge.measures.annotation.slots import weights_version
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
@@ -41,7 +42,7 @@ KINDS: dict[str, type[VisionModel]] = {
     "laion": ClipTowers, "clip": ClipTowers, "sam2": Sam2Segmenter, "owlv2": Owlv2, "grounding_dino": GroundingDino
 }  # fmt: skip
 OF_BOXES = ("threshold", "overlap", "most")
-GROUP, ROUND = 16, 2048  # photographs that a worker holds decoded, and that are looked up together
+GROUP = 16  # photographs that a worker holds decoded
 Wanted: TypeAlias = dict[str, Any]
 """Settings of vision models by their params fields; hub ids are replaced by folders."""
 
@@ -119,15 +120,14 @@ class PhotoModels(ExitStack):
 
     def _seeing(self, load: Load, wanted: Wanted, name: Callable[[Any], str], what: str) -> Seeing:
         """Workers look at photographs. name: of the record of one; what: names the progress bar."""
+        start = partial(Workers, load, places(wanted))
 
         def see(given: Iterable[Any]) -> Iterator[tuple[Any, records.Row]]:
-            workers = None
-            for some in records.in_groups(given, ROUND):
-                workers = workers or self.enter_context(workers_for(load, places(wanted), len(some) // GROUP))
-                groups = records.in_groups([(name(each), each) for each in some], GROUP)
-                jobs = [resume.Job(None, tuple(group)) for group in groups]
-                found = resume.run(jobs, lambda own=workers: nullcontext(own), self.cache, what, _lost, _lasts)  # type: ignore[misc]
-                yield from zip(some, (meta for results in found for meta, _ in results), strict=True)
+            shown, asked = tee(given)
+            groups = records.in_groups(((name(each), each) for each in asked), GROUP)
+            jobs = (resume.Job(None, tuple(group)) for group in groups)
+            found = resume.run(jobs, start, self.cache, what, _lost, _lasts)
+            return zip(shown, (meta for results in found for meta, _ in results), strict=True)
 
         return see
 

@@ -1,7 +1,7 @@
 """Pickles of reward clients, read without unpickling: no class is looked up, nothing is called.
 
 The opcodes come from pickletools, which only reads them. What they build is bytes, str, numbers, bool, None, lists,
-tuples and dicts with such keys. PIL images become PNG bytes, of their mode, size, palette and pixels alone; NumPy's
+tuples and dicts with texts as keys. PIL images become PNG bytes, of their mode, size, palette and pixels alone; NumPy's
 arrays of text and numbers become lists, and those of pixels PNG bytes. Everything else is refused by name."""
 
 import io
@@ -217,10 +217,11 @@ def named(name: str) -> PickledName:
 
 
 def set_items(target: Any, items: list[Any]) -> None:
+    """Only texts are keys: numbers can be chosen so that all collide, and to hash a tuple may end the process."""
     if not isinstance(target, dict) or len(items) % 2:
         raise refused(f"items of a {type(target).__name__}")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        if not isinstance(key, (str, int)):
+        if not isinstance(key, str):
             raise refused(f"a key that is a {type(key).__name__}")
         target[key] = value
 
