@@ -27,6 +27,8 @@ needs_replies = pytest.mark.skipif(
 )
 ADD, UGE = load("imgedit", "add"), load("imgedit", "uge")
 SCORES = {"adherence": 4, "quality": 3, "preservation": 2}
+NAMED = {"Instruction Adherence": 4, "Editing Quality": 3, "Detail Preservation": 2}
+TABLE = "\n".join(["| Dimension | Score |", "|---|---|", *(f"| {name} | {value} |" for name, value in NAMED.items())])
 LINES = "Instruction Adherence: 4\nEditing Quality: 3\nDetail Preservation: 2"
 
 
@@ -63,9 +65,19 @@ def test_published_replies_are_read_by_name(type_, lines, expected):
 # The public script reads none of these.
 @pytest.mark.parametrize(
     ("end", "score"),
-    [("Score: 2.", 2), ("Score: 3 (Acceptable)", 3), ("deviating from instructions. Score: 2 (Fair).", 2)],
+    [
+        *[("Score: 2.", 2), ("Score: 3 (Acceptable)", 3), ("deviating from instructions. Score: 2 (Fair).", 2)],
+        *[
+            ("\nRating: 4", 4),
+            ("\n**Rating**: 4/5", 4),
+            ("\n评分\uff1a4分", 4),
+            ("\nScore\n4", 4),
+            ("My score is 4.", 4),
+        ],
+    ],
 )
 def test_the_public_sample_replies_of_uge_are_read(end, score):
+    assert UGE.read(f"{score}/5") == ({"score": score}, None), "a number alone"
     reply = f"Brief reasoning: Ferrari logos replaced; edits slightly unnatural. {end}"
     assert UGE.read(reply) == ({"score": score}, None)
 
@@ -87,6 +99,27 @@ def test_the_public_sample_replies_of_uge_are_read(end, score):
         "说明\uff1a很好\n" + LINES.replace(":", "\uff1a").replace("4", "\uff14"),
         "Instruction Adherence: 2 people are missing.\n" + LINES,
         LINES + "\n" + LINES,
+        "Prompt Compliance: 4\nVisual Naturalness: 3\nPhysical and Detail: 2",
+        "Prompt Compliance: 4\nVisual Naturalness: 3\nPhysical &amp; Detail Coherence: 2",
+        "指令遵循度\uff1a4分\n编辑质量\uff1a3分\n细节保持\uff1a2分",
+        "提示遵循: 4\n视觉自然度: 3\n物理与细节一致性: 2",
+        LINES.replace("4", "Good (4)").replace("3", "Fair (3/5)").replace("2", "Poor (2)."),
+        LINES.replace(":", "\n"),
+        LINES.replace(": ", "\nRating: "),
+        "### " + LINES.replace(": ", "\n\nScore: ").replace("\nE", "\n\n### E").replace("\nD", "\n\n### D"),
+        LINES.replace(":", "\nIt is as it is.\nScore:"),
+        LINES.replace(":", ""),
+        LINES.replace(":", ": Score of"),
+        LINES.replace("\n", " "),
+        LINES.replace("\n", "<br>"),
+        f"<p>{LINES}</p>",
+        LINES.replace(": ", ": ⭐ "),
+        "The instruction adherence is 4, the editing quality is 3 and the detail preservation is 2.",
+        TABLE,
+        TABLE.replace("| 4 |", "| Hat added | 4 |").replace("| 3 |", "| 1 edge | 3 |").replace("| 2 |", "| wall | 2 |"),
+        json.dumps({"scores": {"instruction_adherence": 4, "editing_quality": 3, "detail_preservation": 2}}),
+        json.dumps({name: {"reason": "of 5 hats 1 is wrong", "score": value} for name, value in NAMED.items()}),
+        json.dumps({"ratings": [{"dimension": name, "score": value} for name, value in NAMED.items()]}),
     ],
 )
 def test_what_a_person_reads_is_read(reply):
@@ -114,7 +147,15 @@ def test_what_a_person_reads_is_read(reply):
         (LINES.replace("4", "yes"), "Instruction Adherence: yes"),
         (LINES + "\nInstruction Adherence: 5", "Instruction Adherence: 4 and 5"),
         ("<think>" + LINES, "before its thinking does"),
-        ("指令遵循: 4\n编辑质量: 3\n细节保留: 2", "no clear number"),
+        (LINES.replace("4", "Good (4 of 6)"), "Instruction Adherence: no clear number"),
+        (LINES.replace("4", "mostly (90%)"), "Instruction Adherence: no clear number"),
+        (LINES.replace(": 4", " is 3 times better"), "Instruction Adherence: no clear number"),
+        (LINES.replace(": 4", " is 4 and 5 for the hat"), "Instruction Adherence: no clear number"),
+        (LINES.replace(": 4", "\n\nOverall\nScore: 4"), "Instruction Adherence: no clear number"),
+        (LINES.replace(": 4", "\nSee below.\nAverage\nScore: 4"), "Instruction Adherence: no clear number"),
+        (TABLE.replace("| 4 |", "| 5 | 4 |"), "Instruction Adherence: no clear number"),
+        ("综合评分\uff1a4", "no clear number"),
+        (json.dumps({"overall": {"score": 4}, "editing_quality": 3, "detail_preservation": 2}), "no clear number"),
         (json.dumps({"score": [8, 9], "reasoning": "fine"}), "no clear number"),
         (json.dumps({"Instruction Adherence": [4, 3], "Editing Quality": 3, "Detail Preservation": 2}), "no clear"),
     ],
@@ -264,6 +305,9 @@ def test_every_chat_shows_its_images_and_names_its_scale(scale, aspect):
         (10, '<think>first [1, 1], {"score": [2, 2]}</think>{"score": [8, 7]}', (8, 7)),
         (25, '{"score": [20, "10/25"]}', (20, 10)),
         (25, '{"score": [25, 0.5]}', (25, 0.5)),
+        *((10, text, (8, 7)) for text in ("[8, 7]", "```json\n[8, 7]\n```", "Score: [8, 7]", "It is good.\n[8, 7]")),
+        (10, '{"Score": ["8", 7], "reasoning": "x", "confidence": 0.9}', (8, 7)),
+        (10, '{"result": {"scores": [8, 7], "reasoning": "x"}}', (8, 7)),
     ],
 )
 def test_unambiguous_scores_are_read(scale, text, parts):
@@ -293,12 +337,12 @@ def test_anything_else_is_refused_with_a_reason(scale, score):
 @pytest.mark.parametrize(
     "text",
     [
-        *["", "8", "[8, 7]", "Score: [8, 7]", "I cannot rate this image.", '"score": [8, 7]', '{"scores": [8, 7]}'],
+        *["", "8", "[8, 7] or [7, 8]", "[8, 7] of [10, 10]", "[8, 7] for the first", "I cannot rate this image."],
         *['{"score": [8, 7], "score": [1, 2]}', '{"score": [8, 7]} {"score": [1, 2]}', '{"score": [8, 7]} 5'],
-        *["{'score': [8, 7]} {'score': [1, 2]}", '{"score": [8, 7]} Or rather 5.0.', '{"score": [8, 7], "score2": 3}'],
+        *["{'score': [8, 7]} {'score': [1, 2]}", '{"score": [8, 7]} Or rather 5.0.', '{"score": [8, 7], "Score": 3}'],
         '{"reasoning": "I said "score": [8, 7], but no',
         '{"reasoning": "I said "score": [8, 7], but no", "score": [1, 2]}',
-        *['<think>{"score": [8, 7]}', '{"result": {"score": [8, 7]}}'],
+        *['<think>{"score": [8, 7]}', '{"first": {"score": [8, 7]}, "second": {"score": [1, 2]}}'],
     ],
 )
 def test_unclear_replies_are_refused_with_a_reason(text):

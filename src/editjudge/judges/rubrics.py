@@ -1,9 +1,8 @@
 """How single edits are rated by large models: by rubrics, in the manner of VIEScore, and as published raters do.
 
 Rubrics are named dimensions rated by whole numbers, as ImgEdit-Bench has it (arXiv 2505.20275). A reply is a brief
-reason and one `Name: N` line for each dimension; or, where an endpoint has structured outputs, an object of the same.
-Replies are read as a person would read them, and no further: the public scripts take any line that ends in a number for
-a score, an average too, leave out dimensions that are missing, and cannot read `Score: 3 (Acceptable)`.
+reason and one `Name: N` line for each dimension; or, where an endpoint has structured outputs, an object of the
+same. Replies are read by judges.readings.
 
 VIEScore (M. Ku et al., arXiv 2312.14867): two numbers in 0..10 for semantic consistency (the instruction followed, no
 over-editing; source and edit shown) and two for perceptual quality (naturalness, absence of artefacts; the edit alone
@@ -17,9 +16,7 @@ which formulas its numbers become scores. Its words are its authors' (core.promp
 import ast
 import math
 import operator
-import re
 import shutil
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -32,10 +29,12 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID, Flag, Positive, Text, Whole, Wrong, known, read
+from editjudge.judges import readings
 from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, reasons_of
+from editjudge.judges.readings import YES_NO
 from editjudge.judges.styles import told
 from editjudge.models.chat.forms import ChatForm, RawReply
-from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, QUOTED, THINKING, read_object
+from editjudge.models.endpoint.replies import CUT_THINKING, QUOTED
 from editjudge.models.endpoint.spending import total
 
 DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
@@ -58,15 +57,6 @@ SETS = {"imgedit": "judges/prompts/rubrics/imgedit", "brief": "judges/prompts/ru
 PUBLISHED = prompts.names("judges/prompts/published")
 ANY = "any"  # the rubric of types that a set has no file of
 REASON = "Brief reasoning"
-YES_NO = {"yes": 1, "no": 0}
-NOT_APPLICABLE = "N/A"
-MARKS = r"[\s*_`\"'\[\]]{0,9}"  # of Markdown and JSON, around a name and a number
-BETWEEN = rf"{MARKS}(?:score|rating)?{MARKS}(?:\([^()\n]{{0,60}}\))?{MARKS}(?:[:=|\u2013\u2014]|-(?=\s)){MARKS}"
-UNIT = r"(?:/\s?5\b|out of 5\b|(?:points?|stars?)\b)?"
-STATED = rf"(?<!\w)(?:NAMES){BETWEEN}(-?\d+(?:\.\d+)?|yes\b|no\b){MARKS}{UNIT}{MARKS}"
-LINE = r"^[^\w\n]{0,20}(?:\d[.)][^\w\n]{0,9})?STATED[.,;|}]?\s{0,9}(?:[-\u2013\u2014|(](?!\s*\d).*)?$"
-SENTENCE = r"STATED(?=$|[\n}]|\.(?!\d)|[;,)|(](?!\s*\d))"
-
 Scale: TypeAlias = Literal[10, 25]
 ASPECTS: tuple[Dimension, Dimension] = ("instruction_following", "visual_quality")  # of the overall score
 VIESCORE = {"semantics": ASPECTS[0], "quality": ASPECTS[1]}  # what suites call them
@@ -107,18 +97,15 @@ class Rubric(prompts.Prompt):
         if self.images not in (("source", "edited"), ("edited",)):
             raise Wrong("user", "must show {source} and then {edited}, on lines of their own")
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return self._object if self.structured else {}
-
     @cached_property
-    def _object(self) -> dict[str, Any]:
+    def schema(self) -> dict[str, Any]:
+        if not self.structured:
+            return {}
         if self.form == "list":
             number = {"type": "number", "minimum": self.least, "maximum": self.most}
-            text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,2}}(\.[0-9]{{1,9}})?\s*(/\s*{self.most}\s*)?$"}
-            count, one = len(self.dimensions), {"anyOf": [number, text]}
-            several = {"type": "array", "items": one, "minItems": count, "maxItems": count}
-            score = {"anyOf": [several, one]} if count == 1 else several
+            count = len(self.dimensions)
+            several = {"type": "array", "items": number, "minItems": count, "maxItems": count}
+            score = {"anyOf": [several, number]} if count == 1 else several
             fields: dict[str, Any] = {"score": score, "reasoning": {"type": ["string", "null"]}}
         else:
             whole = {"type": "integer", "minimum": self.least, "maximum": self.most}
@@ -134,40 +121,22 @@ class Rubric(prompts.Prompt):
         dimension without a number, with two that differ, with one that is not whole or lies outside the range, or with
         a span of them leaves the edit unscored."""
         if self.form == "list":
-            return self._list(reply)
-        body = unicodedata.normalize("NFKC", reply.rpartition(END_OF_THINKING)[2])
-        if THINKING in body:
+            parts, reason = readings.listed(reply, len(self.dimensions), self.least, self.most)
+            return (None if parts is None else dict(zip(self.dimensions, parts, strict=True))), reason
+        if (body := readings.body_of(reply)) is None:
             return None, CUT_THINKING
         found, sections = dict[str, float](), self.form == "sections"
-        for key, dimension in self.dimensions.items():
-            said = self._section(body, dimension) if sections else _said(body, (dimension.name, *dimension.also))
-            value, reason = _number(said, self.least, self.most, whole=not sections)
-            if value is None and said != {NOT_APPLICABLE}:
-                return None, f"{dimension.name}: {reason}: {reply[:QUOTED]!r}"
+        names = [(each.name, *each.also) for each in self.dimensions.values()]
+        others = (*(name for own in names for name in own), *([self.flag] if self.flag else []))
+        for key, own in zip(self.dimensions, names, strict=True):
+            heads = tuple(each.name for each in self.dimensions.values())
+            said = readings.below(body, heads, own[0]) if sections else readings.said(body, key, own, others)
+            value, reason = readings.number(said, self.least, self.most, whole=not sections)
+            if value is None and said != {readings.NOT_APPLICABLE}:
+                return None, f"{own[0]}: {reason}: {reply[:QUOTED]!r}"
             found |= {} if value is None else {key: value}
-        flag = _said(body, (self.flag,)) if self.flag else set()
+        flag = readings.said(body, "flag", (self.flag,)) if self.flag else set()
         return found | ({"flag": YES_NO[flag.pop()]} if len(flag) == 1 and flag <= set(YES_NO) else {}), None
-
-    def _section(self, body: str, dimension: RubricDimension) -> set[str]:
-        """The scores below a dimension's name, up to another's and before the summary."""
-        names = "|".join(re.escape(each.name) for each in self.dimensions.values())
-        _, *rest = re.split(rf"(?m)^[#*\s]*(?:\d+\.)?[*\s]*({names})\b.*$", body.partition("# Summary")[0])
-        below = "".join(text for name, text in zip(rest[::2], rest[1::2], strict=True) if name == dimension.name)
-        return set(re.findall(rf"## Score:[\s*\[]*(\d+(?:\.\d+)?|{NOT_APPLICABLE})", below))
-
-    def _list(self, reply: str) -> tuple[dict[str, float] | None, str | None]:
-        """The numbers may be texts ("8", "8/10" on a scale of 10), and one may stand without brackets; a wrong count,
-        range or kind is refused, not mended."""
-        number = rf"""["']?[0-9]{{1,2}}(?:\.[0-9]{{1,9}})?(?:/{self.most})?["']?"""
-        numbers, one = r"\s*,\s*".join([number] * len(self.dimensions)), "?" if len(self.dimensions) == 1 else ""
-        found, reason = read_object(reply, self._object, "score", rf"\[{one}\s*{numbers}\s*\]{one}")
-        if found is None:
-            return None, reason
-        said = found["score"] if isinstance(found["score"], list) else [found["score"]]
-        parts = [float(part.split("/")[0]) if isinstance(part, str) else float(part) for part in said]
-        if not all(self.least <= part <= self.most for part in parts):
-            return None, f"a score lies outside {self.least}..{self.most}: {found['score']}"
-        return dict(zip(self.dimensions, parts, strict=True)), None
 
     def write(self, scores: Mapping[str, int], reason: str = "") -> str:
         """The reply that says these scores, in the form that `read` reads and the prompt asks for."""
@@ -207,28 +176,6 @@ def load(name: str, type_: str) -> Rubric:
 def record(name: str, weights: Path) -> None:
     """Copies a set of rubrics beside the weights that learn it."""
     shutil.copytree(prompts.PACKAGE / SETS[name], weights / prompts.RECORDED_RUBRICS)
-
-
-def _number(said: set[str], least: int, most: int, whole: bool) -> tuple[float | None, str | None]:
-    """The one number among what was said, or None with the reason why there is none."""
-    if not said:
-        return None, "no clear number"
-    if said & {*YES_NO, NOT_APPLICABLE} or len(values := {float(word) for word in said}) > 1:
-        return None, f"{' and '.join(sorted(said))}"
-    value = values.pop()
-    if whole > value.is_integer() or not least <= value <= most:
-        return None, f"{value:g} is no {'whole ' if whole else ''}number in {least}..{most}"
-    return int(value) if whole else value, None
-
-
-def _said(body: str, names: tuple[str, ...]) -> set[str]:
-    """What stands behind one of the names: of lines with nothing else, or, where there are none, of sentences."""
-    start = STATED.replace("NAMES", "|".join(re.escape(name) for name in names))
-    for pattern in (LINE.replace("STATED", start), SENTENCE.replace("STATED", start)):
-        found = {match[1].lower() for match in re.finditer(pattern, body, re.IGNORECASE | re.MULTILINE)}
-        if found:
-            return found
-    return set()
 
 
 def pointwise(scale: Scale, aspect: Dimension) -> Rubric:

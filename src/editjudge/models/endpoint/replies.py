@@ -28,16 +28,23 @@ def read_object(text: str, schema: Mapping[str, Any], key: str, value: str) -> t
         return None, CUT_THINKING
     if start < 0:
         return None, f"the reply holds no JSON object: {text[:QUOTED]!r}"
-    try:
-        found, end = _DECODER.raw_decode(body, start)
-        if body[end:].strip(CLOSING):
-            return None, f"the reply goes on after its JSON object: {body[end : end + QUOTED]!r}"
-    except (ValueError, RecursionError):
+    found, end = first_object(body, start)
+    if end and body[end:].strip(CLOSING):
+        return None, f"the reply goes on after its JSON object: {body[end : end + QUOTED]!r}"
+    if not end:
         found = _mended(body[start:], key, value)
     if found is None:
         return None, f"the reply holds no clear JSON object: {body[start : start + QUOTED]!r}"
     error = next(Draft202012Validator(schema).iter_errors(found), None)
     return (found, None) if error is None else (None, f"the reply does not fit its schema: {error.message[:QUOTED]}")
+
+
+def first_object(body: str, start: int) -> tuple[Any, int]:
+    """The valid JSON that starts at `start`, and where it ends; (None, 0) where there is none, or a key twice in it."""
+    try:
+        return _DECODER.raw_decode(body, start) if start >= 0 else (None, 0)
+    except (ValueError, RecursionError):
+        return None, 0
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
