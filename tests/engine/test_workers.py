@@ -142,6 +142,27 @@ def test_lost_nodes_cost_no_try_and_end_no_stage(monkeypatch: pytest.MonkeyPatch
     assert several.replaced == 30
 
 
+def test_a_death_while_idle_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker dies after its answer, and is replaced when the next item comes."""
+    stage = Stage([{"says": ["answer"]}] * 2)
+    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
+    monkeypatch.setattr(workers, "engine", lambda: engine)
+    monkeypatch.setattr(workers, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(Stage.Worker, "alive", lambda worker: not worker.given)
+    with Workers(str, ["cpu"], stay=True) as several:
+        assert [list(several.map([(name, name)])) for name in "ab"] == [[("a", "answer")], [("b", "answer")]]
+    assert several.replaced == 0
+
+
+def test_an_answer_that_is_there_when_the_time_is_over_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage([{"says": ["answer"]}])
+    unheard = SimpleNamespace(wait=lambda several, _: [each for each in several if not each.given])
+    monkeypatch.setattr(workers, "engine", lambda: unheard)
+    unheard.Worker = lambda *_: Stage.Worker(stage)
+    with Workers(str, ["cpu"], timeout=0.0) as several:
+        assert list(several.map([("a", "a")])) == [("a", "answer")]
+
+
 def test_what_is_heard_with_the_last_straw_is_given_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "DEATHS", 1)
     stage = Stage([{"says": workers.DEAD}, {"says": ["answer"]}])

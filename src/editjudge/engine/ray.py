@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from editjudge.core.errors import UserError
 from editjudge.core.portable import AVX512, LIGHT, SETTINGS, SWITCH
@@ -172,10 +172,12 @@ class RayWorker:
         self.reference = self.actor.take.remote(cloudpickle.dumps(item))
 
     def said(self) -> Any:
-        if self.reference is None or not _is_there(self.reference):
+        if self.reference is None:
             return NOTHING
         try:
-            said = [_Unpickler(io.BytesIO(ray.get(self.reference))).load()]
+            said = [_Unpickler(io.BytesIO(ray.get(self.reference, timeout=0))).load()]
+        except GetTimeoutError:
+            return NOTHING
         except RayTaskError:  # our own
             raise
         except RayError as error:

@@ -81,6 +81,7 @@ class ApiEditor:
     async def _edit_many(self, requests: Requests, keep: Keep) -> None:
         setting, most = self.setting, self.setting.max_in_flight
         limits = DownloadLimits(most, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
+        # Threads, not the engine: they decode and encode, in C, while this one waits for the endpoint.
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(most) as self.pool:
             own = _place(setting.base_url)[1:]  # images by address come from public hosts, and from the endpoint's own
             with closing(Downloads(Path(folder), limits, own=own)) as self.fetched:

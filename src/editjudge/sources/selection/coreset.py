@@ -71,6 +71,7 @@ def k_center_greedy(
     if not n:
         raise ValueError("no row may be chosen: every source has a quota of 0")
     # A block a core, and BLAS on one: two threads that share a product wait for each other where a core is taken.
+    # Threads, not the engine's processes: they share rows and centres, and a block takes milliseconds.
     with ThreadPoolExecutor(count) as threads, threadpool_limits(1, "blas"):
         search = _Search(embeddings, scale, len(vectors) + n, threads)
         search.drop(np.flatnonzero(room[source] == 0))
