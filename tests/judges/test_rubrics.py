@@ -343,6 +343,7 @@ def test_anything_else_is_refused_with_a_reason(scale, score):
         '{"reasoning": "I said "score": [8, 7], but no',
         '{"reasoning": "I said "score": [8, 7], but no", "score": [1, 2]}',
         *['<think>{"score": [8, 7]}', '{"first": {"score": [8, 7]}, "second": {"score": [1, 2]}}'],
+        '{"a":' * 900 + '{"score": [8, 7]}' + "}" * 900,
     ],
 )
 def test_unclear_replies_are_refused_with_a_reason(text):
