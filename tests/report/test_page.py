@@ -179,8 +179,8 @@ def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) 
 def test_a_training_pair_says_its_measures_tiers_and_rule(opened: Page) -> None:
     opened.select_option("#filter-tiers", "elite_over_failure")
     opened.locator(".card").first.click()
+    until(opened, "document.querySelector('dialog').innerText.includes('It is a training pair.')")
     said = opened.locator("dialog").inner_text()
-    assert "It is a training pair." in said
     assert "elite over failure, ahead by" in said
     assert "primary ssim; elite above z" in said
     assert "ssim ↑ (primary)" in said
