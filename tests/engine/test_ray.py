@@ -155,11 +155,11 @@ def test_stages_write_the_same_bytes_on_any_cluster(
             made.append(self)
 
     assert graph(tmp_path / "two nodes", 0) == written
-    assert len([*(tmp_path / "two nodes/work/store").glob("*/*")]) > 6, "most edits are large, and by reference"
+    assert len([*(tmp_path / "two nodes" / "work" / "store").glob("*/*")]) > 6, "most edits are large, and by reference"
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     monkeypatch.setattr(engine, "Worker", Seen)
-    given = tmp_path / f"three/work/annotate/{TASK}.sqlite", made, cluster, third
+    given = tmp_path / "three" / "work" / "annotate" / f"{TASK}.sqlite", made, cluster, third
     striking = Thread(target=strike, args=given)
     striking.start()
     assert graph(tmp_path / "three", 0) == written

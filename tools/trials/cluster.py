@@ -64,7 +64,7 @@ def main() -> int:
             ray.shutdown()
             cluster.shutdown()
         lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
-        text, same = publish.small_differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
+        text, same = publish.differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
     print(f"{text}, in {time.monotonic() - start:.0f} s on {given.nodes} nodes")
     return 0 if same else 1
 

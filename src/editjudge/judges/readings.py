@@ -4,7 +4,6 @@ The public scripts take any line that ends in a number for a score, an average t
 missing, and cannot read `Score: 3 (Acceptable)`."""
 
 import html
-import json
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -15,14 +14,16 @@ from editjudge.models.endpoint.replies import (
     CLOSING,
     CUT_THINKING,
     END_OF_THINKING,
+    QUOTED,
     THINKING,
     first_object,
     read_object,
 )
 
 NOT_APPLICABLE = "N/A"
+DEEPEST = 8  # objects in each other; deeper ones hold no scores
 YES_NO = {"yes": 1, "no": 0}
-# Of a dimension, by key: names that models give it in Chinese, and that of the one score of a whole edit.
+# By the dimension's key: other names that models give it, as regular expressions.
 ALSO = {
     "adherence": r"(?:指令|提示词?|要求)(?:遵循|遵从|遵守|依从|符合|执行|一致)\w{0,3}",
     "quality": r"(?:编辑|视觉|图像|画面)(?:质量|自然|无缝|真实)\w{0,3}",
@@ -64,15 +65,18 @@ def body_of(reply: str) -> str | None:
     return "\n".join(map(_row, unicodedata.normalize("NFKC", body).split("\n")))
 
 
-def _lines(value: Any, name: str = "") -> Iterator[str]:
-    """The numbers and texts of an object as lines; the one called score is that of what it lies in."""
+def _lines(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
+    """The numbers and texts of an object as lines, down to DEEPEST; the one called score is that of what it lies in."""
+    if depth > DEEPEST:
+        return
     if isinstance(value, dict):
         whose = next((each for key, each in value.items() if key.lower() in WHO and isinstance(each, str)), name)
         for key, each in value.items():
-            yield from _lines(each, whose if whose and key.lower() in ("score", "rating", "value") else key)
+            own = whose if whose and key.lower() in ("score", "rating", "value") else key
+            yield from _lines(each, own, depth + 1)
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
         for each in value:
-            yield from _lines(each, name)
+            yield from _lines(each, name, depth + 1)
     else:
         yield f"{name}: {value}"
 
@@ -85,8 +89,11 @@ def _row(line: str) -> str:
 
 
 def said(body: str, key: str, names: tuple[str, ...], others: tuple[str, ...] = ()) -> set[str]:
-    """What stands behind one of the names: of lines with nothing else, or, where there are none, of headings, or of
-    sentences. others: names that end it. Alone, the one score of an edit needs no name."""
+    """The numbers (or yes, no) that a reply's `body_of` states of a dimension, as texts: those on lines of a name and a
+    number; where there are none, those below headings, or else in sentences. The dimension `score` needs no name where
+    its number is all there is.
+
+    key: of the dimension, see ALSO. names: its own. others: those of all dimensions, which end what is said of it."""
     for pattern in _patterns(key, names, others):
         if found := {match[1].lower() for match in pattern.finditer(body)}:
             return found
@@ -110,7 +117,7 @@ def _name(name: str) -> str:
 
 
 def below(body: str, names: tuple[str, ...], name: str) -> set[str]:
-    """The scores in a section below a name, up to another's and before the summary."""
+    """The scores `## Score: N` below a dimension's name, up to another of `names` and before the summary, as texts."""
     every = "|".join(map(re.escape, names))
     _, *rest = re.split(rf"(?m)^[#*\s]*(?:\d+\.)?[*\s]*({every})\b.*$", body.partition("# Summary")[0])
     own = "".join(text for each, text in zip(rest[::2], rest[1::2], strict=True) if each == name)
@@ -118,7 +125,9 @@ def below(body: str, names: tuple[str, ...], name: str) -> set[str]:
 
 
 def number(of: set[str], least: int, most: int, whole: bool) -> tuple[float | None, str | None]:
-    """The one number among what was said, or None with the reason why there is none."""
+    """The one number among `of`, in least..most, or None with the reason why there is none.
+
+    whole: only a whole number is one."""
     if not of:
         return None, "no clear number"
     if of & {*YES_NO, NOT_APPLICABLE} or len(values := {float(word) for word in of}) > 1:
@@ -130,8 +139,8 @@ def number(of: set[str], least: int, most: int, whole: bool) -> tuple[float | No
 
 
 def listed(reply: str, count: int, least: int, most: int) -> tuple[list[float] | None, str | None]:
-    """The numbers of the list called score in a JSON object, or of the one list that a reply without one ends in; or
-    None with the reason why there are none.
+    """`count` numbers in least..most: of the list called score in a JSON object, or of the one list that a reply
+    without an object ends in; or None with the reason why there are none.
 
     They may be texts ("8", "8/10" on a scale of 10), and a single one may stand without brackets; a wrong count, range
     or kind is refused, not mended."""
@@ -148,20 +157,20 @@ def listed(reply: str, count: int, least: int, most: int) -> tuple[list[float] |
         return None, reason
     lists = [*_called_score(found)]
     if len(lists) != 1:
-        return None, f"{len(lists)} values are called score: {json.dumps(found)[:200]}"
+        return None, f"{len(lists)} values are called score: {body[:QUOTED]!r}"
     parts = [_part(each, most) for each in (lists[0] if isinstance(lists[0], list) else [lists[0]])]
     if len(parts) != count or (isinstance(lists[0], list) < (count > 1)):
-        return None, f"{count} numbers are expected, not {str(lists[0])[:200]}"
+        return None, f"{count} numbers are expected, not {str(lists[0])[:QUOTED]}"
     values = [each for each in parts if each is not None and least <= each <= most]
-    return (values, None) if len(values) == count else (None, f"no number in {least}..{most}: {str(lists[0])[:200]}")
+    return (values, None) if len(values) == count else (None, f"no number in {least}..{most}: {str(lists[0])[:QUOTED]}")
 
 
-def _called_score(value: Any) -> Iterator[Any]:
-    for key, each in value.items() if isinstance(value, dict) else ():
+def _called_score(value: Any, depth: int = 0) -> Iterator[Any]:
+    for key, each in value.items() if isinstance(value, dict) and depth <= DEEPEST else ():
         if key.lower() in ("score", "scores"):
             yield each
         else:
-            yield from _called_score(each)
+            yield from _called_score(each, depth + 1)
 
 
 def _part(part: Any, most: int) -> float | None:

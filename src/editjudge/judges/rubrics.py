@@ -128,8 +128,8 @@ class Rubric(prompts.Prompt):
         found, sections = dict[str, float](), self.form == "sections"
         names = [(each.name, *each.also) for each in self.dimensions.values()]
         others = (*(name for own in names for name in own), *([self.flag] if self.flag else []))
+        heads = tuple(own[0] for own in names)
         for key, own in zip(self.dimensions, names, strict=True):
-            heads = tuple(each.name for each in self.dimensions.values())
             said = readings.below(body, heads, own[0]) if sections else readings.said(body, key, own, others)
             value, reason = readings.number(said, self.least, self.most, whole=not sections)
             if value is None and said != {readings.NOT_APPLICABLE}:

@@ -9,7 +9,6 @@ THINKING, END_OF_THINKING = "<think>", "</think>"
 CUT_THINKING = "the reply ends before its thinking does"
 CLOSING = "`|V^= \t\r\n"  # after the object: a fence, or the delimiter ||V^=^V|| of VIEScore's replies
 UNMENDED = r"(?!)"  # `mendable` of `read_object` that matches nothing: a mended list of boxes may be another one
-MOST_BRACKETS = 200
 QUOTED = 200  # characters of a reply that a reason quotes
 
 
@@ -41,11 +40,9 @@ def read_object(text: str, schema: Mapping[str, Any], key: str, value: str) -> t
 
 
 def first_object(body: str, start: int) -> tuple[Any, int]:
-    """The valid JSON that starts at `start`, and where it ends; (None, 0) where there is none, a key twice in it, or
-    MOST_BRACKETS, which could nest too deeply."""
-    few = body.count("{") + body.count("[") <= MOST_BRACKETS
+    """The valid JSON that starts at `start`, and where it ends; (None, 0) where there is none, or a key twice in it."""
     try:
-        return _DECODER.raw_decode(body, start) if start >= 0 and few else (None, 0)
+        return _DECODER.raw_decode(body, start) if start >= 0 else (None, 0)
     except (ValueError, RecursionError):
         return None, 0
 

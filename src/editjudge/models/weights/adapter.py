@@ -172,7 +172,8 @@ def _patterns(config: Mapping[str, Any]) -> list[tuple[str, str, bool, str]]:
 def check_patterns(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
     """FileError: a pattern is no regular expression, or one that is not matched with all of the names in SECONDS. peft
     would go on for ever, and nothing but the end of a process ends `re`."""
-    patterns = _patterns(config)
+    if not (patterns := _patterns(config)):
+        return
     given = json.dumps([[each[2:] for each in patterns], list(names)]).encode()
     try:
         subprocess.run([sys.executable, "-c", MATCH], input=given, capture_output=True, timeout=SECONDS, check=True)
