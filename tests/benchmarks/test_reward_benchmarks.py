@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pictures import picture as png
+from table_files import jsonl, parquet
 
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Point, pairs
@@ -30,20 +29,13 @@ def save(folder: Path, **seeds: int) -> None:
         file.write_bytes(png(seed))
 
 
-def parquet(file: Path, rows: list[dict]) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    return file
-
-
-def jsonl(file: Path, rows: list[dict]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
 def vcreward(**changes) -> dict:
     row = {"key": "k1", "task": "color_alter", "instruction": "Make it red.", "winner": "Image B"}
     return row | {"source_image": struct(0), "edited_images": [struct(1), struct(2)]} | changes
+
+
+def vcreward_paths(**changes) -> dict:
+    return vcreward(source_image="s.png", edited_images=["a.png", "b.png"]) | changes
 
 
 def load(form: str, path: Path, **more) -> list:
@@ -59,7 +51,7 @@ def test_vcreward_as_parquet_and_as_jsonl_with_paths(tmp_path: Path) -> None:
     assert len({each.cluster for each in twins}) == 1, "one source image, one cluster"
     save(tmp_path / "folder", source=0, images__a=1, images__b=2)
     paths = {"source_image": "source.png", "edited_images": ["images/a.png", "images/b.png"]}
-    jsonl(tmp_path / "folder/metadata.jsonl", [vcreward(**paths)])
+    jsonl(tmp_path / "folder/metadata.jsonl", vcreward(**paths))
     [other] = load("vcreward", tmp_path / "folder")
     assert (other.source, other.a, other.b) == (item.source, item.a, item.b)
 
@@ -125,7 +117,7 @@ def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
     assert items[3].failed == "A and B of 3pair-t1 stand already in an earlier row", "with its sides exchanged"
 
 
-def test_editrewards_tuples_are_told_apart_by_dataset_and_by_the_whole_id(tmp_path: Path) -> None:
+def test_editrewards_tuples_are_told_apart_by_dataset_and_by_the_whole_id_and_keep_broken_rows(tmp_path: Path) -> None:
     rows = [
         *(editreward(f"sample_{n}", "2pair", "A>B", None) for n in range(2)),
         editreward("1", "2pair", "A>B", None),
@@ -136,11 +128,18 @@ def test_editrewards_tuples_are_told_apart_by_dataset_and_by_the_whole_id(tmp_pa
     assert [item.failed for item in items] == [None] * 7
     assert len({item.key for item in items}) == len({item.group for item in items}) == 7
     assert [item.size for item in items] == [2, 2, 2, 3, 3, 3, 4]
+    rows = [rows[3], editreward("1_BvsC", "3pair", "?", "BvsC"), editreward("u_AvsB", "4pair", "?", "AvsB")]
+    items = load("editreward", parquet(tmp_path / "c.parquet", rows))
+    assert [item.verdict for item in items] == ["Image A", None, None]
+    assert [(item.group, item.size) for item in items] == [("3pair-1", 3), ("3pair-1", 3), ("4pair-u", 4)]
     base = {"instruction": "Go.", "source_image_path": "s", "edited_image_paths": ["a", "b"], "winner": "Image A"}
     keys = ["7", "7_AvsB", "7_BvC", "u_1_AvB", "u_2_AvB"]
-    items = load("editreward", jsonl(tmp_path / "b.jsonl", [base | {"key": key} for key in keys]))
+    items = load("editreward", jsonl(tmp_path / "b.jsonl", *(base | {"key": key} for key in keys)))
     assert [item.group for item in items] == ["pair-7", "tuple-7", "tuple-7", "tuple-u_1", "tuple-u_2"]
     assert [item.size for item in items] == [2, 3, 3, 2, 2]
+    broken = base | {"key": "t_BvC", "winner": "?"}
+    items = load("editreward", jsonl(tmp_path / "d.jsonl", base | {"key": "t_AvB"}, broken))
+    assert [(item.group, item.size, item.task) for item in items] == [("tuple-t", 3, "K=3")] * 2
 
 
 def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_address(tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_ad
         paths = {"source_image_path": source, "edited_image_paths": edited}
         return {"key": key, "instruction": "Go.", "winner": winner} | paths
 
-    file = jsonl(tmp_path / "visual_quality.jsonl", [row("p", "Image A"), row("t_AvB", "Image B"), row("t_BvD", "Tie")])
+    file = jsonl(tmp_path / "visual_quality.jsonl", row("p", "Image A"), row("t_AvB", "Image B"), row("t_BvD", "Tie"))
     for key, seed in (("p", 0), ("t_AvB", 3)):
         folder = {f"input__{key}": seed, f"candidate_1__{key}": seed + 1, f"candidate_2__{key}": seed + 2}
         save(tmp_path / "pictures", **folder)
@@ -238,7 +237,7 @@ def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
 def test_aurora_ratings_that_are_broken_name_row_and_field(tmp_path: Path, change: dict, reason: str) -> None:
     row = {"input": "source.png", "gen": "a.png", "model": "a", "prompt": "Go.", "score": 1}
     with pytest.raises(TableError, match=rf"r\.jsonl: row 0: {reason}"):
-        load("aurora", jsonl(tmp_path / "r.jsonl", [row | change]))
+        load("aurora", jsonl(tmp_path / "r.jsonl", row | change))
 
 
 def imagenhub(folder: Path, cells: dict[str, list[str]]) -> None:
@@ -279,18 +278,22 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cells: list[st
         ({"key": " "}, "empty field: key"),
         ({"instruction": " "}, "empty field: instruction"),
         ({"winner": "A"}, "field winner: 'A' is none of Image A, Image B, Tie"),
-        ({"edited_images": [struct(1)]}, "wrong type: edited_images: a list of two expected"),
+        ({"edited_images": ["a.png"]}, "wrong type: edited_images: a list of two expected"),
         ({"source_image": {"bytes": None, "path": None}}, "missing field: an image"),
         ({"damages": [1.0, float("nan")]}, "wrong type: damages: a number expected, not nan"),
         ({"damages": [1.0, -2.0]}, "wrong type: damages: numbers of 0 or more expected"),
         ({"source_image": {"bytes": None, "path": "../secret.png"}}, "path leaves the folder: ../secret.png"),
+        ({"regions": 5}, "wrong type: regions: "),
+        ({"regions": [7]}, "wrong type: regions: "),
+        ({"regions": [{"box": [1, 2]}]}, "wrong type: regions: "),
+        ({"regions": [{"box": [None, 5, 4, 4]}]}, "wrong type: regions: "),
+        ({"regions": [{"box": ["1", 2, 3, 4]}]}, "wrong type: regions: "),
     ],
 )
 def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, change: dict, reason: str) -> None:
     save(tmp_path.parent, secret=9)
-    plain = {name: None for name in change if name == "damages"}
-    rows = [vcreward(**plain), vcreward(key="k2") | change, vcreward(key="k3", **plain)]
-    file = parquet(tmp_path / "a.parquet", rows)
+    save(tmp_path, s=0, a=1, b=2)
+    file = jsonl(tmp_path / "a.jsonl", vcreward_paths(), vcreward_paths(key="k2") | change, vcreward_paths(key="k3"))
     items = load("vcreward", file)
     assert [item.failed is None for item in items] == [True, False, True]
     assert reason in str(items[1].failed)
@@ -306,18 +309,8 @@ def test_images_behind_links_and_paths_of_another_machine_are_found(tmp_path: Pa
     for name, blob in (("source", "one"), ("a", "two"), ("b", "one")):
         (tmp_path / f"snapshot/{name}.png").symlink_to(tmp_path / f"blobs/{blob}.png")
     paths = {"source_image": "source.png", "edited_images": ["/there/bench/a.png", "s3://bench/b.png"]}
-    [item] = load("vcreward", jsonl(tmp_path / "snapshot/metadata.jsonl", [vcreward(**paths)]))
+    [item] = load("vcreward", jsonl(tmp_path / "snapshot/metadata.jsonl", vcreward(**paths)))
     assert (item.failed, item.source, item.a, item.b) == (None, png(0), png(1), png(0))
-
-
-@pytest.mark.parametrize("regions", [5, [7], [{"box": [1, 2]}], [{"box": [None, 5, 4, 4]}], [{"box": ["1", 2, 3, 4]}]])
-def test_broken_regions_are_a_failed_item(tmp_path: Path, regions: object) -> None:
-    items = load("vcreward", jsonl(tmp_path / "a.jsonl", [vcreward_paths(), vcreward_paths(key="k2", regions=regions)]))
-    assert str(items[1].failed).startswith("wrong type: regions: ")
-
-
-def vcreward_paths(**changes) -> dict:
-    return vcreward(source_image="s.png", edited_images=["a.png", "b.png"]) | changes
 
 
 def test_optional_columns_may_be_whole_numbers_empty_or_strange(tmp_path: Path) -> None:
@@ -327,7 +320,7 @@ def test_optional_columns_may_be_whole_numbers_empty_or_strange(tmp_path: Path) 
         {"origin": float("nan")},
     ]
     rows = [vcreward_paths(key=f"k{n}") | change for n, change in enumerate(changes)]
-    items = load("vcreward", jsonl(tmp_path / "a.jsonl", rows))
+    items = load("vcreward", jsonl(tmp_path / "a.jsonl", *rows))
     assert [item.verdict for item in items] == ["Image B"] * 3
     assert (items[0].damages, items[0].regions, items[0].models) == ((0.0, 3.5), ((1, 2, 3, 4),), ("x", "y"))
     assert (items[1].damages, items[1].models) == (None, None)
@@ -349,29 +342,13 @@ def test_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
     names = ("source_image", "left_output_image", "right_output_image", "left_model", "right_model")
     row = dict.fromkeys(names, "x") | {"instruct_prompt": "Go.", "vote_type": "leftvote"}
     for folder in ("a", "b", "my bench"):
-        (tmp_path / folder).mkdir()
-        jsonl(tmp_path / folder / "t.jsonl", [row, row, row | {"vote_type": "?"}])
+        jsonl(tmp_path / folder / "t.jsonl", row, row, row | {"vote_type": "?"})
     items = load("genai", tmp_path)
     assert len(items) == len({item.key for item in items}) == 9
     assert [item.verdict for item in items] == ["Image A", "Image A", None] * 3
     row = vcreward(key="t-00000", source_image="x", edited_images=["a", "b"])
-    items = load("vcreward", jsonl(tmp_path / "t.jsonl", [row | {"key": " "}, row]))
+    items = load("vcreward", jsonl(tmp_path / "t.jsonl", row | {"key": " "}, row))
     assert [item.verdict for item in items] == [None, "Image B"], "a broken row's place hides no key"
-
-
-def test_a_broken_row_keeps_its_tuple(tmp_path: Path) -> None:
-    rows = [
-        editreward("t_AvsB", "3pair", "A>B", "AvsB"),
-        editreward("t_BvsC", "3pair", "?", "BvsC"),
-        editreward("u_AvsB", "4pair", "?", "AvsB"),
-    ]
-    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
-    assert [item.verdict for item in items] == ["Image A", None, None]
-    assert [(item.group, item.size) for item in items] == [("3pair-t", 3), ("3pair-t", 3), ("4pair-u", 4)]
-    base = {"instruction": "Go.", "source_image_path": "s", "edited_image_paths": ["a", "b"], "winner": "Image A"}
-    broken = base | {"key": "t_BvC", "winner": "?"}
-    items = load("editreward", jsonl(tmp_path / "b.jsonl", [base | {"key": "t_AvB"}, broken]))
-    assert [(item.group, item.size, item.task) for item in items] == [("tuple-t", 3, "K=3")] * 2
 
 
 @pytest.mark.parametrize(
@@ -435,6 +412,6 @@ def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch
     assert (item.key, item.where) == ("2pair-p1", "owner/bench/2pair/train-0.parquet: row 0")
     assert asked.pop("allow_patterns") == "*pair/*.parquet"
     assert asked == {"hub": "owner/bench", "repo_type": "dataset", "revision": "abc"}
-    jsonl(tmp_path / "metadata.jsonl", [vcreward_paths()])
+    jsonl(tmp_path / "metadata.jsonl", vcreward_paths())
     forms.load("bench", {"form": "vcreward", "hub": "owner/bench", "files": "*.jsonl"})
     assert asked["allow_patterns"] is None, "the images lie beside"

@@ -24,7 +24,7 @@ from editjudge.core.settings import read, section
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings as judge_settings
 from editjudge.labels import thresholds, tiers
-from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, tier, votes, z_scores
+from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, tier, z_scores
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -158,12 +158,6 @@ def test_votes_of_the_secondary_measures(emd, dino, reason):
     outcome = build_pairs(one_area([0.0, 1.0], emd=emd, dino=dino), [VOTED], mode="head_tail")
     assert outcome.dropped == ({} if reason is None else {reason: 1})
     assert outcome.reason == (None if reason is None else "no_pair_stands")
-
-
-def test_votes_count_each_measure_that_both_have():
-    a, b = one_area([0.0, 1.0], emd=[5.0, 1.0], dino=[0.9, 0.1])
-    assert votes(b, a, [VOTED]) == [1, -1]
-    assert votes(a, b, [VOTED]) == [-1, 1]
 
 
 def test_candidates_without_a_primary_measure_are_left_out_and_why_there_is_no_pair():

@@ -22,6 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pictures import bomb
 from PIL import Image
+from table_files import jsonl, parquet
 
 from editjudge.core import images, main, params, records, tables
 from editjudge.core.reading import Record
@@ -55,19 +56,6 @@ def save(folder: Path, *paths: str) -> None:
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(png(zlib.crc32(path.encode())))
-
-
-def jsonl(file: Path, *rows: object) -> Path:
-    """Rows as JSON lines; bytes stand as they are."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
-    return file
-
-
-def parquet(file: Path, rows: list[dict], **options: object) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), file, **options)
-    return file
 
 
 class Imported:
@@ -421,11 +409,22 @@ OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
         ("imgedit_grounded", {"resolution": {"width": 10**400, "height": 9}}, "wrong type"),
         ("imgedit_grounded", {"resolution": {"width": 5, "height": float("nan")}}, "wrong type"),
         ("unicbench", {"image_path": 4}, "wrong type"),
+        ("unicedit", {"src_image": {"bytes": b"", "path": None}}, "missing field"),
+        ("unicedit", {"src_image": {"bytes": None, "path": None}}, "missing field"),
+        ("unicedit", {"prompt_en": None}, "missing field"),
+        ("unicedit", {"edit_subtask": None}, "missing field"),
+        ("unicedit", {"key": 5, "prompt_en": 3, "src_image": None}, "missing field"),
+        ("imgedit", {"input_images": []}, "wrong type"),
+        ("imgedit", {"input_images": ["/a"]}, "path leaves the folder"),
+        ("imgedit", {"input_images": None}, "missing field"),
     ],
 )
 def test_every_form_refuses_fields_that_are_missing_or_of_a_wrong_type(load, tmp_path, form, change, reason) -> None:
     save(tmp_path, "good.png")
-    file = jsonl(tmp_path / "remove_cleaned.jsonl", WHOLE | change)
+    if form in ("unicedit", "imgedit"):
+        file = parquet(tmp_path / "remove_part1.parquet", [WHOLE | change])
+    else:
+        file = jsonl(tmp_path / "remove_cleaned.jsonl", WHOLE | change)
     assert load("subject_remove", form, file).reasons == [(0, reason)]
 
 
@@ -447,21 +446,6 @@ def test_whatever_a_field_holds_a_row_is_a_pair_or_refused(form: str, change: di
         assert isinstance(draft.instruction, str)
         assert draft.key
         assert isinstance(draft.image, (str, bytes))
-
-
-def test_a_broken_row_of_unicedit_and_imgedit(load: Importer, tmp_path: Path) -> None:
-    empty, none = ({"src_image": {"bytes": value, "path": None}} for value in (b"", None))
-    rows = [unicedit("a", "Subject Removal") | empty, unicedit("b", "Subject Removal") | none]
-    rows += [unicedit("c", "Subject Removal", prompt_en=None), unicedit("d", "Subject Removal", edit_subtask=None)]
-    rows += [unicedit("e", "Subject Removal", 1), unicedit("e", "Subject Removal", 2)]
-    found = load("subject_remove", "unicedit", parquet(tmp_path / "a.parquet", rows))
-    reasons = ["missing field"] * 4 + ["duplicate key"]
-    assert found.reasons == list(zip([0, 1, 2, 3, 5], reasons, strict=True))
-    numbers = parquet(tmp_path / "b.parquet", [{"key": 5, "edit_subtask": "Subject Removal", "prompt_en": 3}])
-    assert load("subject_remove", "unicedit", numbers).reasons == [(0, "missing field")]
-    rows = [{"input_images": [], "prompt": TEXT}, {"input_images": ["/a"], "prompt": TEXT}, {"input_images": None}]
-    found = load("subject_remove", "imgedit", parquet(tmp_path / "remove_part1.parquet", rows))
-    assert [reason for _, reason in found.reasons] == ["wrong type", "path leaves the folder", "missing field"]
 
 
 @pytest.mark.parametrize(

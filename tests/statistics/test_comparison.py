@@ -14,10 +14,6 @@ from editjudge.statistics.agreement import ANSWERS, cohen_kappa, compare_judges,
 A, TIE, B = ANSWERS
 
 
-def rng():
-    return np.random.default_rng(0)
-
-
 def kappa(first, second):
     return cohen_kappa(first, second, ["one"] * len(first))
 
@@ -39,9 +35,9 @@ def test_unread_answers_are_counted_and_left_out_of_kappa():
     assert kappa([None], [A])["kappa"] is None
 
 
-def test_intervals_of_kappa_and_alpha_hold_them_and_widen_with_the_clusters():
-    first = rng().choice(ANSWERS, 300).tolist()
-    keep = rng().random(300) < np.repeat([0.95, 0.4, 0.8, 0.6], 75)
+def test_intervals_of_kappa_and_alpha_hold_them_and_widen_with_the_clusters(rng):
+    first = rng.choice(ANSWERS, 300).tolist()
+    keep = rng.random(300) < np.repeat([0.95, 0.4, 0.8, 0.6], 75)
     second = [a if kept else B for a, kept in zip(first, keep, strict=True)]
     photos = np.repeat(range(4), 75)
     for agreed, name in (
@@ -55,9 +51,9 @@ def test_intervals_of_kappa_and_alpha_hold_them_and_widen_with_the_clusters():
         assert agreed(["one"] * 300)["low"] is None
 
 
-def test_the_error_of_kappa_is_that_of_fleiss_cohen_and_everitt():
+def test_the_error_of_kappa_is_that_of_fleiss_cohen_and_everitt(rng):
     """Their large-sample formula, Psychol. Bull. 72 (1969) 323-327, eq. 13, for 2000 single questions."""
-    first = rng().choice(ANSWERS, 2000, p=[0.5, 0.2, 0.3]).tolist()
+    first = rng.choice(ANSWERS, 2000, p=[0.5, 0.2, 0.3]).tolist()
     second = [a if kept else TIE for a, kept in zip(first, np.random.default_rng(1).random(2000) < 0.7, strict=True)]
     result = cohen_kappa(first, second, range(2000))
     table = np.array(
