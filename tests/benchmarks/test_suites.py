@@ -74,18 +74,18 @@ def test_a_dialogue_is_three_cases_and_gedit_has_both_languages_and_the_intersec
     assert rows[0]["origin"] == rows[1]["origin"], "the same photo in both languages"
 
 
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"id": "no.jpg", "prompt": "x", "edit_type": "add"}, "image missing: no.jpg"),
-    ({"id": "photos/0.jpg", "prompt": " ", "edit_type": "add"}, "empty field: prompt"),
-    ({"id": "photos/0.jpg", "prompt": "x", "edit_type": "ad"}, "none of add, adjust"),
-    ({"id": "../secret.jpg", "prompt": "x", "edit_type": "add"}, "path leaves the folder"),
-    ({"id": "broken.jpg", "prompt": "x", "edit_type": "add"}, "not a PNG, JPEG or WebP"),
-    ({"prompt": "x", "edit_type": "add"}, "missing field: id"),
-    ({"id": "photos/0.jpg", "prompt": "\ud800", "edit_type": "add"}, "not UTF-8: prompt"),
-]
-
-
-@pytest.mark.parametrize(("row", "told"), BAD, ids=[told for _, told in BAD])
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"id": "no.jpg", "prompt": "x", "edit_type": "add"}, "image missing: no.jpg"),
+        ({"id": "photos/0.jpg", "prompt": " ", "edit_type": "add"}, "empty field: prompt"),
+        ({"id": "photos/0.jpg", "prompt": "x", "edit_type": "ad"}, "none of add, adjust"),
+        ({"id": "../secret.jpg", "prompt": "x", "edit_type": "add"}, "path leaves the folder"),
+        ({"id": "broken.jpg", "prompt": "x", "edit_type": "add"}, "not a PNG, JPEG or WebP"),
+        ({"prompt": "x", "edit_type": "add"}, "missing field: id"),
+        ({"id": "photos/0.jpg", "prompt": "\ud800", "edit_type": "add"}, "not UTF-8: prompt"),
+    ],
+)
 def test_a_row_that_is_none_is_refused_and_the_others_go_on(row: dict, told: str, tmp_path: Path) -> None:
     file = suite_files.basic(tmp_path / "b", 2)
     (tmp_path / "secret.jpg").write_bytes(picture(1))
@@ -130,9 +130,6 @@ def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
         suite_files.load("photos", tmp_path / "edits.parquet")
 
 
-LABELS = ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity")
-
-
 def step1(entry: str) -> float | None:
     """The public step1_get_avgscore.py, in other words."""
     parts = [line.strip().split(": ") for line in entry.splitlines()]
@@ -148,14 +145,6 @@ def step2(scores: dict[str, float], types: dict[str, str]) -> dict[str, float]:
     return {name: round(sum(each) / len(each), 2) for name, each in by_type.items()}
 
 
-def made_up(seed: int) -> list[dict[str, Any]]:
-    draw = random.Random(seed)
-    return [
-        rating(f"{n}", {name: draw.randint(1, 5) for name in DIMENSIONS} if n % 7 else None, draw.choice(TYPES))
-        for n in range(300)
-    ]
-
-
 def boards(suite: Suite, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return suite_report.of_model(suite, rows)["boards"]
 
@@ -166,10 +155,14 @@ def means(board: dict[str, Any]) -> dict[str, float | None]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_basic_equals_the_public_scripts(seed):
-    rows = made_up(seed)
+    draw, labels = random.Random(seed), ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity")
+    rows = [
+        rating(f"{n}", {name: draw.randint(1, 5) for name in DIMENSIONS} if n % 7 else None, draw.choice(TYPES))
+        for n in range(300)
+    ]
     read = {row["key"]: suite_report.scores_of(row) for row in rows}
     replies = {
-        key: "\n".join(f"{name}: {value:g}" for name, value in zip(LABELS, scores.values(), strict=True))
+        key: "\n".join(f"{name}: {value:g}" for name, value in zip(labels, scores.values(), strict=True))
         if scores
         else "I cannot rate this."
         for key, scores in read.items()
@@ -230,25 +223,15 @@ def test_gedit_v1():
     assert means(found["cn", "full"])["O"] == 5.0
 
 
-FIELDS = ("adherence", "quality", "preservation")
-
-
 def basic(*numbers: int) -> dict[str, int]:
-    return dict(zip(FIELDS, numbers, strict=True))
-
-
-def random_rows(count: int, runs: int = 1) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(3)
-    types = rng.choice(imgedit.TYPES[:4], count).tolist()
-    return [
-        rating(f"k{n}", None if rng.random() < 0.1 else basic(*rng.integers(1, 6, 3).tolist()), types[n], run=run,
-               origin=f"photo {n // 3}")
-        for run in range(runs) for n in range(count)
-    ]  # fmt: skip
+    return dict(zip(DIMENSIONS, numbers, strict=True))
 
 
 def test_intervals_hold_their_figures_and_unscored_ratings_are_counted() -> None:
-    rows = random_rows(60)
+    rng = np.random.default_rng(3)
+    types = rng.choice(TYPES[:4], 60).tolist()
+    scores = [None if rng.random() < 0.1 else basic(*rng.integers(1, 6, 3).tolist()) for _ in range(60)]
+    rows = [rating(f"k{n}", scores[n], types[n], origin=f"photo {n // 3}") for n in range(60)]
     [told] = suite_report.summary("imgedit_basic", rows)
     [model] = told["models"]
     for board, kind in zip(model["boards"], ("published", "capped"), strict=True):
@@ -316,7 +299,7 @@ def test_drift_is_the_mean_change_over_photos() -> None:
     share = clustered.share(moved, photos)
     assert (score["changed_low"], score["changed_high"], score["photos"]) == pytest.approx((share.low, share.high, 20))
     assert (score["old_asked"], score["new_asked"]) == (None, "2026-02-01")
-    assert [each["dimension"] for each in dimensions] == list(FIELDS)
+    assert [each["dimension"] for each in dimensions] == list(DIMENSIONS)
     same = suite_report.drift(old, old)[0]
     assert (same["change"], same["changed"], same["same_reply"]) == (0.0, 0.0, 1.0)
     assert suite_report.drift(old, [rating("k1", None, rater="other")]) == []

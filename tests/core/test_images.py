@@ -82,10 +82,8 @@ SQUARE = np.zeros((HEIGHT, WIDTH), bool)
 SQUARE[1:4, 2:5] = True
 
 
-def png(pixels: np.ndarray, mode: str | None = None) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels, mode).save(out, "PNG")
-    return out.getvalue()
+def png(pixels: np.ndarray) -> bytes:
+    return encoded(Image.fromarray(pixels), "PNG")
 
 
 def nothing(path: str) -> bytes:
@@ -168,19 +166,19 @@ def test_a_mask_stands_for_its_box_in_the_areas() -> None:
     assert masked[1] == 0 < masked[0]
 
 
-CASES = [  # a mask's rows; its runs, column by column; packed: a digit a run, from the fourth on less the last but one
-    (["00", "00"], [4], "4"),
-    (["11", "11"], [0, 4], "04"),
-    (["01", "00"], [2, 1, 1], "211"),
-    (["10", "01"], [0, 1, 2, 1], "0120"),
-    (["0101", "0101"], [2, 2, 2, 2], "2220"),
-    (["1010", "1010"], [0, 2, 2, 2, 2], "02200"),
-    (["1" * 20], [0, 20], "0d0"),  # 20 is 0b10100: its fifth bit would be a sign, so a second group of 0 follows
-    (["0" * 16 + "1" * 8 + "0" * 4 + "1" * 2], [16, 8, 4, 2], "`08 4J".replace(" ", "")),
-]
-
-
-@pytest.mark.parametrize(("rows", "runs", "packed"), CASES)
+@pytest.mark.parametrize(
+    ("rows", "runs", "packed"),
+    [  # a mask's rows; its runs, column by column; packed: a digit a run, from the fourth on less the last but one
+        (["00", "00"], [4], "4"),
+        (["11", "11"], [0, 4], "04"),
+        (["01", "00"], [2, 1, 1], "211"),
+        (["10", "01"], [0, 1, 2, 1], "0120"),
+        (["0101", "0101"], [2, 2, 2, 2], "2220"),
+        (["1010", "1010"], [0, 2, 2, 2, 2], "02200"),
+        (["1" * 20], [0, 20], "0d0"),  # 20 is 0b10100: its fifth bit would be a sign, so a second group of 0 follows
+        (["0" * 16 + "1" * 8 + "0" * 4 + "1" * 2], [16, 8, 4, 2], "`08 4J".replace(" ", "")),
+    ],
+)
 def test_run_lengths_by_hand(rows: list[str], runs: list[int], packed: str) -> None:
     mask = np.array([[cell == "1" for cell in row] for row in rows])
     assert masks.run_lengths(mask) == runs
@@ -189,24 +187,15 @@ def test_run_lengths_by_hand(rows: list[str], runs: list[int], packed: str) -> N
         assert (masks.rle_mask(counts, *mask.shape) == mask).all()
 
 
-def random_masks(count: int) -> list[np.ndarray]:
+def test_equal_to_pycocotools_both_ways(rng: np.random.Generator) -> None:
     """Noise of any density, and blobs, of sides from 1 to 90."""
-    rng = np.random.default_rng(0)
-    found = []
-    for n in range(count):
+    for n in range(200):
         height, width = (int(side) for side in rng.integers(1, 91, 2))
         mask = rng.random((height, width)) < rng.random()
         if n % 2:
             y, x = np.ogrid[:height, :width]
             mask = (y - height / 2) ** 2 + (x - width / 3) ** 2 < rng.integers(1, 2000)
-        found.append(mask)
-    return found
-
-
-def test_equal_to_pycocotools_both_ways() -> None:
-    for mask in random_masks(200):
-        theirs = coco.encode(np.asfortranarray(mask.astype(np.uint8)))
-        packed, (height, width) = theirs["counts"].decode(), mask.shape
+        packed = coco.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"].decode()
         assert masks.packed(masks.run_lengths(mask)) == packed
         assert (masks.rle_mask(packed, height, width) == mask).all()
         assert (masks.rle_mask(masks.run_lengths(mask), height, width) == mask).all()

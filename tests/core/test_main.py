@@ -32,18 +32,14 @@ def test_another_error_of_the_program_keeps_its_traceback() -> None:
         guarded("annotate", stop, RuntimeError("a bug"))
 
 
-def start_without_a_server() -> None:
-    """A process is asked of a server of processes that dies meanwhile."""
+def test_a_killed_server_of_processes_is_one_line() -> None:
+    """A process is asked of it, and it dies meanwhile."""
     server = forkserver._forkserver
     server.ensure_running()
     os.kill(server._forkserver_pid, signal.SIGSTOP)
     threading.Timer(0.2, os.kill, (server._forkserver_pid, signal.SIGKILL)).start()
-    get_context("forkserver").Process(target=print).start()
-
-
-def test_a_killed_server_of_processes_is_one_line() -> None:
     with pytest.raises(SystemExit, match=r"^candidates: a process that starts its workers was killed; what is"):
-        guarded("candidates", start_without_a_server)
+        guarded("candidates", get_context("forkserver").Process(target=print).start)
 
 
 @pytest.mark.parametrize(

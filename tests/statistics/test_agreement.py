@@ -14,10 +14,6 @@ A, B, TIE = "Image A", "Image B", "Tie"
 WINNERS = st.sampled_from([A, B, TIE, None])
 
 
-def rng():
-    return np.random.default_rng(0)
-
-
 def biased(first, second):
     return position_bias(first, second, range(len(first)))
 
@@ -91,9 +87,9 @@ def test_both_good_and_both_bad_fold_to_a_tie():
         agreement.folded("left")
 
 
-def test_the_mean_over_tasks_has_an_interval_of_its_own():
+def test_the_mean_over_tasks_has_an_interval_of_its_own(rng):
     """With tasks of one size and rows that are their own clusters it is nearly the accuracy's interval."""
-    correct, tasks = rng().random(400) < 0.7, ["x", "y"] * 200
+    correct, tasks = rng.random(400) < 0.7, ["x", "y"] * 200
     winners = [A if right else B for right in correct]
     report = accuracy_report([A] * 400, winners, tasks, range(400))
     assert report["mean_over_tasks_low"] == pytest.approx(report["low"], abs=0.01)
@@ -102,10 +98,10 @@ def test_the_mean_over_tasks_has_an_interval_of_its_own():
     assert (uneven["accuracy"], uneven["mean_over_tasks"]) == (0.25, 0.5)
 
 
-def test_rows_of_a_photo_stand_or_fall_together():
+def test_rows_of_a_photo_stand_or_fall_together(rng):
     """480 questions on 4 photos: intervals of accuracy, tasks and bias are those of 4 things, not of 480."""
     photos, tasks = np.repeat(list("abcd"), 120), list("xy") * 240
-    right = rng().random(480) < np.repeat([0.9, 0.6, 0.8, 0.5], 120)
+    right = rng.random(480) < np.repeat([0.9, 0.6, 0.8, 0.5], 120)
     winners = [A if ok else B for ok in right]
     few, many = (accuracy_report([A] * 480, winners, tasks, clusters) for clusters in (photos, range(480)))
     for low, high in (("low", "high"), ("mean_over_tasks_low", "mean_over_tasks_high")):
@@ -150,24 +146,17 @@ def test_a_tuple_counts_only_if_all_its_pairs_are_right():
         agreement.tuple_accuracy([A, A], [A, A], ["x", "x"], [2, 3], "xx")
 
 
-def plain_tie_calibration(truths, margins):
-    """Deutsch, Foster and Freitag's search, threshold by threshold."""
-    signs = {A: 1, TIE: 0, B: -1}
-    known = [(signs[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
-    thresholds = {0.0, *(abs(m) for _, m in known)}
-    right = {e: sum((t == 0) if abs(m) <= e else t * m > 0 for t, m in known) for e in thresholds}
-    return max(right.values())
-
-
 MARGINS = st.one_of(st.none(), st.integers(-6, 6).map(lambda n: n / 12))
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B, TIE]), MARGINS), min_size=1, max_size=30))
 def test_tie_calibration_matches_the_plain_search(rows):
-    truths, margins = zip(*rows, strict=True)
-    result = agreement.tie_calibrated(truths, margins)
-    assert result["correct"] == plain_tie_calibration(truths, margins)
-    assert result["scored"] == sum(m is not None for m in margins)
+    """Deutsch, Foster and Freitag's search, threshold by threshold."""
+    result = agreement.tie_calibrated(*zip(*rows, strict=True))
+    known = [({A: 1, TIE: 0, B: -1}[truth], margin) for truth, margin in rows if margin is not None]
+    thresholds = {0.0, *(abs(m) for _, m in known)}
+    assert result["correct"] == max(sum((t == 0) if abs(m) <= e else t * m > 0 for t, m in known) for e in thresholds)
+    assert result["scored"] == len(known)
     assert result["accuracy"] == result["correct"] / len(rows)
 
 

@@ -127,18 +127,15 @@ def test_holm_by_hand():
     assert clustered.holm([0.9, 0.8]) == [1, 1]
 
 
-def drawn(repeat, photos, rows, icc, share):
-    """Rows right or wrong, of photos that differ as an intracluster correlation of `icc` has it."""
-    numbers, pull = rng(repeat), (1 - icc) / icc
-    chance = numbers.beta(share * pull, (1 - share) * pull, photos)
-    return (numbers.random((photos, rows)) < chance[:, None]).ravel(), np.repeat(np.arange(photos), rows)
-
-
 @pytest.mark.parametrize(("photos", "rows", "icc"), [(4, 120, 0.05), (4, 15, 0.1), (64, 7, 0.2)])
 def test_intervals_hold_the_truth_in_95_of_100(photos, rows, icc):
+    """Of rows right or wrong, of photos that differ as an intracluster correlation of `icc` has it."""
     held, rowwise = [], []
+    pull, clusters = (1 - icc) / icc, np.repeat(np.arange(photos), rows)
     for repeat in range(600):
-        correct, clusters = drawn(repeat, photos, rows, icc, 0.7)
+        numbers = rng(repeat)
+        chance = numbers.beta(0.7 * pull, 0.3 * pull, photos)
+        correct = (numbers.random((photos, rows)) < chance[:, None]).ravel()
         share, mean = clustered.share(correct, clusters), clustered.mean(correct, clusters)
         held.append([share.low <= 0.7 <= share.high, mean.low <= 0.7 <= mean.high])
         low, high = wilson_interval(correct.sum(), len(correct))

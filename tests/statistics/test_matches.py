@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from editjudge.statistics import matches, ratings
 
-COLUMNS = ["prompt", "model_a", "model_b", "winner", "dimension", "judge", "task"]
 GOOD = [
     ("p1_pair_a_vs_b", "Image A"),
     ("p1_pair_b_vs_c", "Tie"),
@@ -37,7 +36,11 @@ def saved(folder: Path, text: str | bytes = "", name: str = "m.jsonl") -> Path:
 
 
 def rows(table: pd.DataFrame) -> list[tuple]:
-    return list(table[COLUMNS].itertuples(index=False, name=None))
+    return list(
+        table[["prompt", "model_a", "model_b", "winner", "dimension", "judge", "task"]].itertuples(
+            index=False, name=None
+        )
+    )
 
 
 def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
