@@ -120,25 +120,20 @@ def test_a_selection_without_calibrated_scores_needs_a_range(selection: list[flo
         exchange.export_edits(file=Path("other.parquet"), out=Path("out"))
 
 
-def annotation(key: str, model: str, value: float | None, sums: tuple[str, str | None]) -> records.Row:
-    reason = None if value is not None else "no face"
-    measures = [
-        {"area": "unedit_area", "measure": "ssim", "value": value, "reason": reason},
-        {"area": "edit_area", "measure": "face_ID_sim", "value": 0.5, "reason": None},
-    ]
-    row = {"key": key, "task": TASK, "model": model, "status": "done", "reason": None, "change": 3.5, "damage": 1.25}
-    return row | {"edited_area_ratio": 0.2, "measures": measures, "source_sha256": sums[0], "edit_sha256": sums[1]}
-
-
 @pytest.fixture
 def annotated(workdir: Path) -> list[records.Row]:
     shown = {(model, f"p{i}"): png(10 * n + i) for i in range(2) for n, model in enumerate(("source", "good", "bad"))}
     training_pairs.write(workdir, [training_pairs.pair(0)], shown)
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in shown.items()}
+    common = {"task": TASK, "status": "done", "reason": None, "change": 3.5, "damage": 1.25, "edited_area_ratio": 0.2}
+    ssim = {"area": "unedit_area", "measure": "ssim", "reason": None}
+    face = {"area": "edit_area", "measure": "face_ID_sim", "value": 0.5, "reason": None}
     rows = [
-        annotation(f"p{i}", model, value, (sums["source", f"p{i}"], sums[model, f"p{i}"]))
+        common
+        | {"key": f"p{i}", "model": model, "measures": [ssim | {"value": value}, face]}
+        | {"source_sha256": sums["source", f"p{i}"], "edit_sha256": sums[model, f"p{i}"]}
         for i in range(2)
-        for model, value in (("bad", 0.25), ("good", None if i else 0.75))
+        for model, value in (("bad", 0.25), ("good", 0.75))
     ]
     rows[3] |= {"status": "failed", "reason": "no box", "change": None, "edited_area_ratio": None, "measures": []}
     records.write(Path(f"data/annotations/{TASK}.parquet"), rows, "annotations")

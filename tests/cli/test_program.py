@@ -34,24 +34,16 @@ OPTIONS = {
     "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o", "--dtype", "base"],
 }
 SEVERAL = "import sys; from editjudge.cli.main import main; [main(words.split()) for words in sys.argv[1:]]"
-NEED_TORCH = {"train_judge", "merge_judge", "learning_curve"}
+NEED_TORCH = {"stages.train_judge", "stages.merge_judge", "stages.learning_curve"}
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stages_help_is_told_and_nothing_done_without_torch(workdir: Path, stage: str) -> None:
-    done = forks.run(f"stages.{stage}", "--help")
+@pytest.mark.parametrize("name", ["", *PROGRAM, *(f"stages.{stage}" for stage in STAGES)])
+def test_help_is_told_and_nothing_done_without_torch(workdir: Path, name: str) -> None:
+    is_stage = name.startswith("stages.")
+    done = forks.run(name, "--help") if is_stage else forks.program(*name.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: ")
-    assert not done.loaded.strip() or stage in NEED_TORCH
-    assert not list(workdir.iterdir())
-
-
-@pytest.mark.parametrize("command", ["", *PROGRAM])
-def test_a_commands_help_is_told_and_nothing_done_without_torch(workdir: Path, command: str) -> None:
-    done = forks.program(*command.split(), "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: editjudge {command}".strip())
-    assert not done.loaded.strip()
+    assert done.stdout.startswith("usage: " if is_stage else f"Usage: editjudge {name}".strip())
+    assert not done.loaded.strip() or name in NEED_TORCH
     assert not list(workdir.iterdir())
 
 

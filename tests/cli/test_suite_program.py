@@ -20,14 +20,16 @@ from editjudge.core import images, records
 from editjudge.editors.galleries.metadata import GalleryError
 
 
+def asked(count: int, *models: str) -> list[str]:
+    """The options of a suite of so many cases and of these models' edits of them, all written here."""
+    file = suite_files.basic(Path("b"), count)
+    folders = [suite_files.gallery(Path("edits") / name, suite_files.load("imgedit_basic", file)) for name in models]
+    return ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", *map(str, folders)]
+
+
 def test_a_model_is_ranked_with_one_command_and_drift_is_told(workdir: Path) -> None:
-    file = suite_files.basic(Path("b"), 4)
-    cases = suite_files.load("imgedit_basic", file)
-    for n, name in enumerate(("mine", "theirs")):
-        suite_files.gallery(Path("edits") / name, cases, 100 * (n + 1))
+    words = [*asked(4, "mine", "theirs"), "--model", "gpt-4.1"]
     Path("edits/theirs/4.png").unlink()
-    words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/mine", "edits/theirs"]
-    words += ["--model", "gpt-4.1"]
     for month, numbers in (("old", (4, 4, 4)), ("new", (5, 4, 3))):
         replies = {f"edit {n}": [reply(*numbers) if n < 3 else reply(2, 2, 2)] for n in range(1, 5)}
         with chat_server(replies=replies) as server:
@@ -72,12 +74,9 @@ def test_a_mistake_is_one_line(workdir: Path) -> None:
 
 
 def test_folders_name_their_models_and_what_is_no_case_is_counted(workdir: Path) -> None:
-    file = suite_files.basic(Path("b"), 3)
-    cases = suite_files.load("imgedit_basic", file)
+    words = asked(3, "m-4.1", "m-4.5")
+    words[-1] += "/"
     Path("b/photos/1.jpg").unlink()
-    for name in ("m-4.1", "m-4.5"):
-        suite_files.gallery(Path("edits") / name, cases)
-    words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/m-4.1", "edits/m-4.5/"]
     with chat_server(replies={f"edit {n}": [reply(4, 4, 4)] for n in range(1, 4)}) as server:
         done = forks.program("suite", *words, "--model", "j", "--base-url", server.url, "--out", "o")
     assert done.returncode == 0, done.stderr
@@ -89,10 +88,7 @@ def test_folders_name_their_models_and_what_is_no_case_is_counted(workdir: Path)
 
 
 def test_an_endpoint_that_never_answers_is_no_ranking(workdir: Path) -> None:
-    file = suite_files.basic(Path("b"), 1)
-    suite_files.gallery(Path("edits/m"), suite_files.load("imgedit_basic", file))
-    words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/m"]
-    done = forks.program("suite", *words, "--model", "j", "--base-url", "http://127.0.0.1:1/v1", "--out", "o")
+    done = forks.program("suite", *asked(1, "m"), "--model", "j", "--base-url", "http://127.0.0.1:1/v1", "--out", "o")
     assert done.returncode == 1
     assert "suite: 1 of 1 answers of raters.vlm are missing" in done.stderr.splitlines()[-1]
     assert records.read(Path("o/ratings.parquet"), "ratings")[0]["scores"] is None
@@ -120,8 +116,6 @@ def test_a_suites_gallery_is_written_and_read(workdir: Path) -> None:
 
 
 PNG = images.encode_png(np.zeros((8, 8, 3), np.uint8))
-
-
 run = functools.partial(forks.program, "benchmark")
 
 
@@ -140,27 +134,28 @@ def keys(genai: Path) -> list[str]:
     return [item.key for item in forms.load("genai", {"form": "genai", "path": str(genai)})]
 
 
-def figures(out: Path) -> dict[str, float]:
-    [judge] = json.loads(out.read_text())["judges"]
-    return {row["name"]: row["value"] for row in judge["published"]}
+def figures(file: Path, form: str, path: Path) -> tuple[str, dict[str, float], dict]:
+    """What the command says, the published figures by name, and all that is told of the judge."""
+    done = run(file, "--form", form, "--path", path, "--json", file.parent / "out.json")
+    assert done.returncode == 0, done.stderr
+    [judge] = json.loads((file.parent / "out.json").read_text())["judges"]
+    return done.stdout, {row["name"]: row["value"] for row in judge["published"]}, judge
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_four_answers_are_scored_as_published_and_folded(genai: Path, tmp_path: Path, kind: str) -> None:
     said = ["Image A", "Image B", "Both good", "Both good", "Failed", None, "Tie", "Both bad"]
     table = pd.DataFrame({"key": keys(genai), "winner": said})
-    file, out = tmp_path / f"mine.{kind}", tmp_path / "out.json"
+    file = tmp_path / f"mine.{kind}"
     if kind == "jsonl":
         table.to_json(file, orient="records", lines=True)
     elif kind == "csv":
         table.to_csv(file, index=False)
     else:
         table.to_parquet(file)
-    done = run(file, "--form", "genai", "--path", genai, "--json", out)
-    assert done.returncode == 0, done.stderr
-    assert "mine: 6 of 8 scored, 2 unscored" in done.stdout
-    assert json.loads(out.read_text())["judges"][0]["accuracy"]["clusters"] == 1, "one source image"
-    found = figures(out)
+    told, found, judge = figures(file, "genai", genai)
+    assert "mine: 6 of 8 scored, 2 unscored" in told
+    assert judge["accuracy"]["clusters"] == 1, "one source image"
     assert [found[f"GenAI-Bench accuracy, of {n} answers"] for n in ("four", "three")] == [0.5, 0.75]
 
 
@@ -169,9 +164,7 @@ def test_scores_of_pairs_give_ties_and_their_calibration(genai: Path, tmp_path: 
     scores = [(8, 2), (2, 8), (5, 5), (3, 3), (9, 3), (3, 9), (7, 6), (2, 3)]
     rows = [{"key": key, "score_a": a, "score_b": b} for key, (a, b) in zip(keys(genai), scores, strict=True)]
     pd.DataFrame(rows).to_json(tmp_path / "s.jsonl", orient="records", lines=True)
-    done = run(tmp_path / "s.jsonl", "--form", "genai", "--path", genai, "--json", tmp_path / "out.json")
-    assert done.returncode == 0, done.stderr
-    found = figures(tmp_path / "out.json")
+    _, found, _ = figures(tmp_path / "s.jsonl", "genai", genai)
     assert found["GenAI-Bench accuracy, ties calibrated"] == 1
     assert found["GenAI-Bench accuracy, of three answers"] == 0.75
     assert found["GenAI-Bench accuracy, of four answers"] == 0.75
@@ -193,9 +186,7 @@ def test_peoples_own_means_are_the_perfect_scorer_of_imagenhub(tmp_path: Path) -
     means = np.sqrt(ratings.prod(axis=-1)).mean(axis=0)
     rows = [{"prompt": u, "model": m, "score": means[n, k]} for n, u in enumerate(uids) for k, m in enumerate(models)]
     pd.DataFrame(rows).to_csv(tmp_path / "people.csv", index=False)
-    done = run(tmp_path / "people.csv", "--form", "imagenhub", "--path", folder, "--json", tmp_path / "out.json")
-    assert done.returncode == 0, done.stderr
-    found = figures(tmp_path / "out.json")
+    _, found, _ = figures(tmp_path / "people.csv", "imagenhub", folder)
     assert found["ImagenHub Spearman, Fisher's mean over models"] == pytest.approx(1.0, abs=1e-6)
     assert found["ImagenHub Spearman, tanh of the mean over models"] == pytest.approx(math.tanh(1), abs=1e-6)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pictures import png
+from table_files import jsonl
 from tiny_models import clip_folder
 
 from editjudge.core import images, records
@@ -31,7 +32,6 @@ def sink() -> ImageSink:
 
 
 SETTING = read("scorer_data.x", AdieeSource, GIVEN | {"bad": ["sdedit"], "good": ["magicbrush"]})
-BELOW = (0.8, 0.6)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ BELOW = (0.8, 0.6)
     ],
 )
 def test_the_first_rule_that_fits_decides(sample: EditFeatures, rule: str | None, label: float | None) -> None:
-    assert adiee.rule_of(sample, BELOW, SETTING) == rule
+    assert adiee.rule_of(sample, (0.8, 0.6), SETTING) == rule
     if rule is not None:
         assert adiee.RULES[rule][0] == label
         assert adiee.RULES[rule][1].endswith(f": {label:g}")
@@ -124,8 +124,7 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(pool, tmp
         {"key": "u", "images": ["s0.png", "bad.png"], "instructions": ["Add a cup"]},
         {"key": "v", "images": ["s0.png", "gone.png"], "instructions": ["Add a cup"]},
     ]
-    (tmp_path / "turns.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    given = GIVEN | {"sequences": str(tmp_path / "turns.jsonl"), "draws": 3}
+    given = GIVEN | {"sequences": str(jsonl(tmp_path / "turns.jsonl", *lines)), "draws": 3}
     to = sink()
     rows = [row for row in adiee.rows(read("scorer_data.x", AdieeSource, given), to) if row["task"] == "multi_turn"]
     records.check("scorer_data", rows, "x")
@@ -142,7 +141,6 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(pool, tmp
 
 
 COLUMNS = ("source", "edited", "instruction", "type")
-PICTURES = {f"p/{name}.png": seed for seed, name in enumerate(("source", "a", "b", "c"))}
 
 
 def record(**more: Any) -> dict[str, Any]:
@@ -213,8 +211,8 @@ def test_duplicates_go_and_contradictions_take_both_with_them() -> None:
 
 def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
-    for name, seed in PICTURES.items():
-        (tmp_path / name).write_bytes(png(seed))
+    for seed, name in enumerate(("source", "a", "b", "c")):
+        (tmp_path / f"p/{name}.png").write_bytes(png(seed))
     (tmp_path / "p/broken.png").write_bytes(b"none")
     lines = [record(), tie((4, 2), (3, 3)) | {"path2": "p/c.png"}, tie((4, 2), (4, 2))]
     lines += [record(path2=f"p/{name}.png") for name in ("gone", "broken")]
@@ -242,24 +240,14 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path) -> None:
     assert images.report["samples_of_ties"] == 2
 
 
-@pytest.fixture
-def rated(tmp_path: Path) -> Path:
-    for n in range(4):
-        (tmp_path / f"{n}.png").write_bytes(png(n))
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    return tmp_path
-
-
-def table(file: Path, rows: list[dict[str, Any]]) -> str:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
-
-
 def scores(row: dict[str, Any], side: str = "a") -> dict[str, float]:
     return {each["dimension"]: each["score"] for each in row[f"scores_{side}"]}
 
 
-def test_a_table_and_peoples(rated: Path):
+def test_a_table_and_peoples(tmp_path: Path):
+    for n in range(4):
+        (tmp_path / f"{n}.png").write_bytes(png(n))
+    (tmp_path / "broken.png").write_bytes(b"no image")
     first = dict(zip(COLUMNS, ("0.png", "1.png", "Add a cup", "add"), strict=True))
     rows = [
         first | {"key": "a", "scores": [5, 4, 3], "model": "flux"},
@@ -271,15 +259,14 @@ def test_a_table_and_peoples(rated: Path):
         first | {"key": "g", "scores": [1, 1, 6]},
         first | {"key": "h", "instruction": " ", "scores": [1, 1, 1]},
     ]
-    with (rated / "people.csv").open("w") as file:
+    with (tmp_path / "people.csv").open("w") as file:
         out = csv.writer(file)
         out.writerow(["key", *COLUMNS, "adherence", "quality", "preservation"])
         for given in ((5, 4, 2), (4, 4, 1), (4, 3, 1)):
             out.writerow(["p", "3.png", "1.png", "Remove it", "remove", *given])
     to = sink()
-    setting = RatingsSource(
-        source="ratings", path=table(rated / "r.jsonl", rows), people=str(rated / "people.csv"), test_share=0.0
-    )
+    paths = {"path": str(jsonl(tmp_path / "r.jsonl", *rows)), "people": str(tmp_path / "people.csv")}
+    setting = RatingsSource(source="ratings", **paths, test_share=0.0)
     found = {row["key"]: row for row in data.ratings(setting, to)}
     assert list(found) == ["ratings-a", "ratings-b", "ratings-c", "people-p"]
     assert scores(found["ratings-a"]) == {"adherence": 5.0, "quality": 4.0, "preservation": 3.0}

@@ -18,8 +18,6 @@ from editjudge.report import figures, gallery
 from editjudge.report.figures import Files, ReportSetting
 from editjudge.stages import report
 
-TASK = report_data.TASK
-
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -145,7 +143,7 @@ def test_the_less_damaged_side(a: float | None, b: float, side: str | None) -> N
     assert explained.less_damaged(a, b) == side
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = report_data.ROOT
 BOARD = records.read_details(ROOT / "metrics/leaderboard.json")
 BENCH = {"probe": records.read_details(ROOT / "metrics/benchmarks/probe.json")}
 

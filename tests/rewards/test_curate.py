@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import program
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from chat_client import chat_server
 from pictures import png
 from pixel_scorer import PixelScorer
+from table_files import parquet
 
 from editjudge.core import images, records
 from editjudge.core.errors import UserError
@@ -59,7 +59,7 @@ def test_a_dimension_may_count_in_place_of_the_overall_score(monkeypatch: pytest
         {"key": name, "source_image": source, "edited_image": image, "instruction": name}
         for name, image in zip("ab", edited, strict=True)
     ]
-    pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
+    parquet(Path("mine.parquet"), rows)
     monkeypatch.setattr(opening, "find_judge", lambda *_: nullcontext(PixelScorer()))
     for by, best, score in (("brightness", "b", 200.0), ("likeness", "a", -10.0)):
         command("--pairs", "mine.parquet", "--scorer", "pixel", "--by", by, "--top", "1")
@@ -135,7 +135,7 @@ def test_pairs_inside_a_file_and_broken_ones() -> None:
     rows = [{"source_image": png(n), "edited_image": png(n + 10), "instruction": f"do {n}"} for n in range(3)]
     rows.append({"source_image": png(1), "edited_image": b"broken", "instruction": "x"})
     rows.append({"source_image": png(1), "edited_image": None, "instruction": "x"})
-    pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
+    parquet(Path("mine.parquet"), rows)
     found = command("--pairs", "mine.parquet", "--scorer", "dino_i")
     assert (found["edits"], found["scored"], found["kept"]) == (5, 3, 3)
     why = {each["reason"] for each in found["dropped"]}
@@ -156,8 +156,7 @@ def test_pairs_inside_a_file_and_broken_ones() -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str) -> None:
-    row = {"source_image": png(1), "edited_image": png(2), "instruction": "x"}
-    pq.write_table(pa.Table.from_pylist([row]), "mine.parquet")
+    parquet(Path("mine.parquet"), [{"source_image": png(1), "edited_image": png(2), "instruction": "x"}])
     Path("params.yaml").write_text("scorers: {}\n")
     with pytest.raises(UserError, match=said):
         command(*options)
@@ -170,7 +169,7 @@ def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said() -> None
         for n, task in enumerate(tasks)
     ]
     rows[8]["instruction"] = None
-    pq.write_table(pa.Table.from_pylist(rows), "pairs.parquet")
+    parquet(Path("pairs.parquet"), rows)
     numbers = [(5, 5, 5), (1, 5, 5), (4, 4, 4), (3, 3, 3), (5, 5, 4)]
     replies = {
         f"q{n}": [rubric.write(dict(zip(rubric.dimensions, each, strict=True)), "Because.")]
