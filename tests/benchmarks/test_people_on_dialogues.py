@@ -8,11 +8,9 @@ from editjudge.benchmarks import people
 from editjudge.core.tables import TableError
 from editjudge.statistics.agreement import krippendorff_alpha
 
-HEAD = "id,model,rater,content_memory,content_understanding,version_backtracking\n"
-
 
 def read(folder: Path, text: str) -> people.Answers:
-    (folder / "p.csv").write_text(HEAD + text)
+    (folder / "p.csv").write_text("id,model,rater,content_memory,content_understanding,version_backtracking\n" + text)
     return people.read(folder / "p.csv", ["d0", "d1"])
 
 

@@ -225,21 +225,6 @@ def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
     assert [item.verdict for item in pairs(edits, "overall")] == ["Tie"]
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"score": "good"}, "wrong type: score: a number expected, not 'good'"),
-        ({"score": float("nan")}, "wrong type: score: a number expected, not nan"),
-        ({"score": 10**400}, "wrong type: score: a number expected, not 1000"),
-        ({"prompt": None}, "missing field: prompt"),
-    ],
-)
-def test_aurora_ratings_that_are_broken_name_row_and_field(tmp_path: Path, change: dict, reason: str) -> None:
-    row = {"input": "source.png", "gen": "a.png", "model": "a", "prompt": "Go.", "score": 1}
-    with pytest.raises(TableError, match=rf"r\.jsonl: row 0: {reason}"):
-        load("aurora", jsonl(tmp_path / "r.jsonl", row | change))
-
-
 def imagenhub(folder: Path, cells: dict[str, list[str]]) -> None:
     """Three raters' tables of two models, and the images of the first sample."""
     save(folder, **{"input__s1.jpg": 0, "m1__s1.jpg": 1, "m2__s1.jpg": 2})
@@ -351,6 +336,10 @@ def test_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
     assert [item.verdict for item in items] == [None, "Image B"], "a broken row's place hides no key"
 
 
+RATING = b'{"input": "source.png", "gen": "a.png", "model": "a", "prompt": %s}'
+SCORE = r"r\.jsonl: row 0: wrong type: score: a number expected, not "
+
+
 @pytest.mark.parametrize(
     ("form", "name", "content", "error"),
     [
@@ -360,6 +349,10 @@ def test_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
         ("genai", "long.csv", b"a,b\nGo.,s.png,more\n", r"long\.csv: row 0: .*more cells than columns"),
         ("aurora", "c.json", b"[{}]", r"c\.json: row 0: missing field: gens"),
         ("aurora", "c.json", b"[]", "no rows"),
+        ("aurora", "r.jsonl", RATING % b'"Go.", "score": "good"', rf"{SCORE}'good'"),
+        ("aurora", "r.jsonl", RATING % b'"Go.", "score": NaN', f"{SCORE}nan"),
+        ("aurora", "r.jsonl", RATING % b'"Go.", "score": 1%s' % (b"0" * 400), f"{SCORE}1000"),
+        ("aurora", "r.jsonl", RATING % b'null, "score": 1', r"r\.jsonl: row 0: missing field: prompt"),
     ],
 )
 def test_strange_files_are_one_clear_error(tmp_path: Path, form: str, name: str, content: bytes, error: str) -> None:

@@ -2,7 +2,6 @@
 that speaks S3, with its failures; verify names the stage where a difference begins."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import shutil
@@ -55,7 +54,6 @@ artifacts:
 """
 METRICS = {"judges": [{"judge": "first", "accuracy": {"accuracy": 0.75, "low": 0.5, "high": 0.875}}]}
 STAGES = ["judge", "bench"]
-BUCKET = "s3://team/editjudge"
 
 
 def git(*words: str, cwd: Path | None = None) -> str:
@@ -294,7 +292,7 @@ def client(port: int):
     )
 
 
-def point(at: Server, bucket: str = BUCKET, **settings: str) -> None:
+def point(at: Server, bucket: str = "s3://team/editjudge", **settings: str) -> None:
     """As `make store` does, and where the server is."""
     assert dvc("remote", "add", "-q", "--local", "-f", "store", bucket) == 0
     url = f"http://127.0.0.1:{at.port}"
@@ -376,13 +374,9 @@ def test_two_users_of_one_cache_pay_once_and_break_nothing(here: Path, elsewhere
     assert len(ran.read_text().splitlines()) == times
     objects = [file for file in (tmp_path / "cache/files/md5").rglob("*") if file.is_file()]
     assert len(objects) == 6
-    assert all(file.parent.name + file.name.removesuffix(".dir") == digest(file) for file in objects)
+    assert all(file.parent.name + file.name.removesuffix(".dir") == publish.md5(file) for file in objects)
     assert {(user / "dvc.lock").read_text() for user in users} == {(users[0] / "dvc.lock").read_text()}
     assert all((user / "models/judge/weights").stat().st_nlink == 4 for user in users)
-
-
-def digest(file: Path) -> str:
-    return hashlib.md5(file.read_bytes()).hexdigest()
 
 
 ROOT = Path(__file__).parents[2]

@@ -79,7 +79,7 @@ def test_a_sequence_scores_its_share_of_the_turns() -> None:
 
 
 @pytest.fixture
-def pool(workdir: Path, rng: Any) -> list[records.Row]:
+def pool(workdir: Path, rng: Any) -> None:
     """Four prompts of the probe with the edits of four editors, one of which failed once."""
     clip_folder(Path("clip"))
     prompts = scenes.make_pairs("tone_transfer", "train", 4, 64, 5)
@@ -94,10 +94,9 @@ def pool(workdir: Path, rng: Any) -> list[records.Row]:
         if editor == "leaky":
             rows[0] |= {"status": "failed", "reason": "too dark", "image": None, "damage": None}
         records.write(Path(f"data/candidates/{editor}/tone_transfer.parquet"), rows, "candidates")
-    return prompts
 
 
-def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.Row]) -> None:
+def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: None) -> None:
     to = sink()
     rows = list(adiee.rows(read("scorer_data.x", AdieeSource, GIVEN | {"others": ["unedited"]}), to))
     records.check("scorer_data", rows, "x")

@@ -34,7 +34,6 @@ from editjudge.stages import train_judge
 
 UP = AreaRule("edit", "ssim", 1, elite=0.6, failure=-0.6)
 DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)
-VOTED = AreaRule("edit", "ssim", 1, 0.6, -0.6, secondary=(("emd", -1), ("dino", 1)))
 
 
 def one_area(values, rule=UP, **secondary):
@@ -155,7 +154,8 @@ def test_pareto_tolerates_a_millionth():
     ],
 )
 def test_votes_of_the_secondary_measures(emd, dino, reason):
-    outcome = build_pairs(one_area([0.0, 1.0], emd=emd, dino=dino), [VOTED], mode="head_tail")
+    voted = AreaRule("edit", "ssim", 1, 0.6, -0.6, secondary=(("emd", -1), ("dino", 1)))
+    outcome = build_pairs(one_area([0.0, 1.0], emd=emd, dino=dino), [voted], mode="head_tail")
     assert outcome.dropped == ({} if reason is None else {reason: 1})
     assert outcome.reason == (None if reason is None else "no_pair_stands")
 

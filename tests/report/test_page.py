@@ -20,7 +20,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
 PATIENCE = 120_000  # ms; a machine may be busy
 PHONE = {"width": 390, "height": 844}
-AXE = "axe_playwright_python"
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +57,15 @@ def opened(browser: Browser, site: Path, request: pytest.FixtureRequest) -> Iter
     assert page.evaluate("window.stolen") is None, "an instruction ran"
     page.close()
     assert told == []
+
+
+@pytest.fixture
+def bare(browser: Browser) -> Iterator[Page]:
+    """A page to go to a file with."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    yield page
+    page.close()
 
 
 def draw_all(page: Page) -> None:
@@ -223,12 +231,12 @@ def test_all_edits_of_a_prompt_stand_side_by_side(opened: Page) -> None:
     assert "It is a training pair." in "".join(pairs.all_inner_texts())
 
 
-def test_each_layer_is_drawn_and_can_be_hidden(browser: Browser, tmp_path: Path) -> None:
+def test_each_layer_is_drawn_and_can_be_hidden(bare: Page, tmp_path: Path) -> None:
     seen = {"boxes": [[5, 5, 20, 20]], "masks": [[[5, 5], [20, 5], [12, 20]]], "joints": [[10, 10], [12, 14]]}
     layers = [seen, seen | {"faces": [[2, 2, 9, 9], [4, 4]], "area": [[[5, 5], [20, 5], [20, 20]]]}, {}]
     text = one_pair("Redden", [png(0), png(1), png(2)], ("a", "b"), [], [], layers, [png(3), None])
     (tmp_path / "pair.html").write_text(text, encoding="utf-8")
-    page, told = browser.new_page(), list[str]()
+    page, told = bare, list[str]()
     page.on("console", lambda message: told.append(message.text))
     page.goto((tmp_path / "pair.html").as_uri())
     count = {"boxes": 3, "masks": 3, "area": 1, "faces": 2, "joints": 6}  # b has no layers of its own: the source's
@@ -239,7 +247,6 @@ def test_each_layer_is_drawn_and_can_be_hidden(browser: Browser, tmp_path: Path)
     page.check("input[value=difference]")
     assert page.locator(".heatmap").count() == 1, "b has no map of its own"
     assert "20 ΔE" in page.locator("main").inner_text()
-    page.close()
     assert told == []
 
 
@@ -275,7 +282,7 @@ def test_text_of_others_is_shown_as_text(opened: Page) -> None:
 
 @pytest.mark.parametrize("opened", [{}, {"color_scheme": "dark"}, {"viewport": PHONE}], indirect=True)
 def test_axe_finds_nothing_serious(opened: Page) -> None:
-    axe = pytest.importorskip(f"{AXE}.sync_playwright").Axe()
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     draw_all(opened)
     opened.evaluate("document.querySelectorAll('#judges details, #graph details').forEach((e) => { e.open = true; })")
     for what in ("page", "pair"):
@@ -286,30 +293,22 @@ def test_axe_finds_nothing_serious(opened: Page) -> None:
         assert told == [], what
 
 
-def test_a_page_without_its_images_shows_the_small_ones(browser: Browser, site: Path, tmp_path: Path) -> None:
-    alone = tmp_path / "index.html"
-    shutil.copy(site, alone)
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto(alone.as_uri())
-    page.locator(".card").first.scroll_into_view_if_needed()
-    until(page, "document.querySelector('.card img').src.startsWith('data:image/webp')")
-    page.close()
+def test_a_page_without_its_images_shows_the_small_ones(bare: Page, site: Path, tmp_path: Path) -> None:
+    bare.goto(Path(shutil.copy(site, tmp_path)).as_uri())
+    bare.locator(".card").first.scroll_into_view_if_needed()
+    until(bare, "document.querySelector('.card img').src.startsWith('data:image/webp')")
 
 
-def test_a_clone_with_metrics_alone_has_a_page_that_says_what_is_missing(browser: Browser, workdir: Path) -> None:
+def test_a_clone_with_metrics_alone_has_a_page_that_says_what_is_missing(bare: Page, workdir: Path) -> None:
     for name in ("metrics", "plots", "pipelines", "dvc.yaml", "stages"):
         (workdir / name).symlink_to(report_data.ROOT / name)
     file = workdir / "index.html"
     file.write_text(report.report(report_data.values(), Files(), workdir / "images"), encoding="utf-8")
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto(file.as_uri())
-    assert "There are no pairs here" in page.locator("#gallery").inner_text()
-    page.click("#missing summary")
-    assert "data/train_pairs.parquet" in page.locator("#missing").inner_text()
-    assert page.locator("#leaderboard tbody tr").count() == 6
-    page.close()
+    bare.goto(file.as_uri())
+    assert "There are no pairs here" in bare.locator("#gallery").inner_text()
+    bare.click("#missing summary")
+    assert "data/train_pairs.parquet" in bare.locator("#missing").inner_text()
+    assert bare.locator("#leaderboard tbody tr").count() == 6
 
 
 def test_the_policy_admits_the_pages_own_scripts_alone(site: Path) -> None:

@@ -58,12 +58,9 @@ def test_position_by_hand():
     expected = stats.ttest_1samp([0.5, 1, 0, 0.5, 0.75], 0).confidence_interval(0.95)
     assert (result["low"], result["high"]) == (pytest.approx(max(0, expected.low)), min(1, expected.high))
     assert result["p"] == 1, "1/2, -1/2 and 1/4: whatever the signs, they add up to 1/4 or more"
-
-
-def test_nothing_scored_has_no_shares():
-    result = biased([None, A], [A, None])
-    assert result["unscored"] == 2
-    assert all(result[name] is None for name in ("consistency", "first_side_preference", "low", "high"))
+    nothing = biased([None, A], [A, None])
+    assert nothing["unscored"] == 2
+    assert all(nothing[name] is None for name in ("consistency", "first_side_preference", "low", "high"))
 
 
 def test_report_reads_rows_of_verdicts():

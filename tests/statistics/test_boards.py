@@ -115,17 +115,14 @@ def test_it_is_listed_and_kept(capfd: pytest.CaptureFixture) -> None:
     assert "one has images of 1 of 4 prompts; it is kept all the same" in capfd.readouterr().err
 
 
-def test_it_is_left_out_where_params_say_so() -> None:
+def test_it_is_left_out_where_params_say_so_and_an_arena_of_one_model_is_refused() -> None:
     plan = replace(PLAN, few_images="leave_out", least_share=0.75)
     models, taking_part = compare_models.presence(PROMPTS, GALLERY, plan)
     assert {row["model"] for row in models if row["left_out"]} == {"half", "one"}
     assert list(taking_part) == ["whole", "most"]
     assert compare_models.pairs_of(PROMPTS, taking_part)[1] == 1
-
-
-def test_an_arena_of_one_model_is_refused() -> None:
     with pytest.raises(ParamsError, match="fewer than two models"):
-        compare_models.presence(PROMPTS, GALLERY, replace(PLAN, few_images="leave_out", least_share=1.0))
+        compare_models.presence(PROMPTS, GALLERY, replace(plan, least_share=1.0))
 
 
 def test_an_arena_without_a_match_has_no_leaderboard(workdir: Path) -> None:
