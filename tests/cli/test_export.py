@@ -86,18 +86,17 @@ def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
 
 
 @pytest.fixture
-def selection(workdir: Path) -> list[float]:
+def selection(workdir: Path) -> None:
     """A selection of `editjudge curate`, four edits with scores of 1 to 4."""
     kept = []
     for n, score in enumerate((4.0, 3.0, 2.0, 1.0)):
         shown = {name: (lambda seed=seed: png(seed)) for name, seed in (("source", n), ("edited", n + 10))}
         kept.append(curate.CandidateEdit(f"k{n}", "m", "t", f"Do {n}", **shown, score=Score(score, {"quality": score})))
     curate.write(workdir / "best", kept, [])
-    return [4.0, 3.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("as_folder", [False, True])
-def test_a_selection_becomes_what_an_editor_is_trained_from(selection: list[float], as_folder: bool):
+def test_a_selection_becomes_what_an_editor_is_trained_from(selection: None, as_folder: bool):
     options = ["--from", "best/selection.parquet", "--out", "edits", "--range", "1", "4"]
     program.run(shlex.join(["export", "edits", *options, *(["--as-folder"] if as_folder else [])]))
     form = ("imagefolder", {"data_dir": "edits"}) if as_folder else ("edits", {})
@@ -110,7 +109,7 @@ def test_a_selection_becomes_what_an_editor_is_trained_from(selection: list[floa
         np.testing.assert_array_equal(np.asarray(row["edited_image"].convert("RGB")), images.decode(png(n + 10)))
 
 
-def test_a_selection_without_calibrated_scores_needs_a_range(selection: list[float]):
+def test_a_selection_without_calibrated_scores_needs_a_range(selection: None):
     with pytest.raises(FileError, match="k0 has no calibrated score: say --range LOW HIGH"):
         exchange.export_edits(file=Path("best/selection.parquet"), out=Path("out"))
     with pytest.raises(FileError, match="the first must be below the second"):

@@ -71,10 +71,7 @@ def alpha(ratings, values):
     return krippendorff_alpha(ratings, values, range(len(ratings[0])))
 
 
-RATINGS = st.lists(st.lists(st.sampled_from([*ANSWERS, None]), min_size=3, max_size=3), min_size=1, max_size=20)
-
-
-@given(RATINGS)
+@given(st.lists(st.lists(st.sampled_from([*ANSWERS, None]), min_size=3, max_size=3), min_size=1, max_size=20))
 def test_alpha_matches_the_library_and_does_not_depend_on_the_order_of_judges_or_questions(rows):
     ratings = list(zip(*rows, strict=True))
     result = alpha(ratings, ANSWERS)
@@ -168,14 +165,6 @@ def coded(*rows):
     return [[None if cell == "*" else int(cell) for cell in row.split()] for row in rows]
 
 
-FOUR_OBSERVERS = coded(
-    "1 2 3 3 2 1 4 1 2 * * *",
-    "1 2 3 3 2 2 4 1 2 5 * 3",
-    "* 3 3 3 2 3 4 2 2 5 1 *",
-    "1 2 3 3 2 4 4 1 2 5 1 *",
-)
-
-
 def test_alpha_matches_krippendorff_2011():
     """Sections A, B and C of K. Krippendorff, Computing Krippendorff's alpha-reliability (2011); the last is also the
     example of R's `irr::kripp.alpha`."""
@@ -183,7 +172,13 @@ def test_alpha_matches_krippendorff_2011():
     assert alpha(binary, [0, 1])["alpha"] == pytest.approx(0.095, abs=1e-3)
     nominal = [list("aabbdcccedda"), list("babbbcccEddd".replace("E", "e"))]
     assert alpha(nominal, "abcde")["alpha"] == pytest.approx(0.692, abs=1e-3)
-    result = alpha(FOUR_OBSERVERS, range(1, 6))
+    four_observers = coded(
+        "1 2 3 3 2 1 4 1 2 * * *",
+        "1 2 3 3 2 2 4 1 2 5 * 3",
+        "* 3 3 3 2 3 4 2 2 5 1 *",
+        "1 2 3 3 2 4 4 1 2 5 1 *",
+    )
+    result = alpha(four_observers, range(1, 6))
     assert result["alpha"] == pytest.approx(0.743, abs=1e-3)
     counted = [result[name] for name in ("judges", "n", "scored", "unscored", "answers")]
     assert counted == [4, 12, 11, 1, 40]
