@@ -27,7 +27,6 @@ from editjudge.core.downloads import DownloadLimits, Downloads, is_public, retry
 from editjudge.core.tables import RowError
 from editjudge.sources import importing
 
-ROOT = Path(__file__).parents[2]
 LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=60.0, attempts=3, private_hosts=True)
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
@@ -198,7 +197,7 @@ def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: Threading
         for number, path in enumerate(paths)
     ]
     (tmp_path / "sft.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    section = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]
+    section = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())["raw_pairs"]
     section["downloads"] = {"private_hosts": True, "seconds": 60.0}
     source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
     section["sources"] = {"subject_remove": {"pico": source}}

@@ -156,10 +156,10 @@ def test_nano_consistent(load: Importer, tmp_path: Path) -> None:
     assert len(moved.rows) == 2
 
 
-def unicedit(key: str, subtask: str, seed: int = 0, **changes: object) -> dict:
+def unicedit(key: str, subtask: str, seed: int) -> dict:
     row = {"key": key, "edit_task": "Object Editing", "edit_subtask": subtask, "prompt_cn": "移除柠檬。"}
     row |= {"src_image": {"bytes": png(seed), "path": None}, "edit_image": {"bytes": png(99), "path": None}}
-    return row | {"prompt_en": f"Remove the lemon of picture {seed}."} | changes
+    return row | {"prompt_en": f"Remove the lemon of picture {seed}."}
 
 
 def test_unicedit_reads_no_image_of_other_tasks(load, tmp_path, monkeypatch) -> None:
