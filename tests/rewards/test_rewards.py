@@ -34,7 +34,6 @@ from editjudge.rewards.rewards import RewardService
 from tools import reward_client
 
 BROKEN = picture(1)[:40]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +406,7 @@ def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: p
 
 
 def test_the_committed_settings_have_all_fields_and_no_pickles() -> None:
-    committed = section(params.load(ROOT / "params.yaml"), "reward_service", RewardSetting)
+    committed = section(params.load(Path(__file__).parents[2] / "params.yaml"), "reward_service", RewardSetting)
     assert set(vars(committed)) == set(SETTING)
     assert (committed.allow_pickle, committed.host) == (False, "127.0.0.1")
 

@@ -19,10 +19,9 @@ from editjudge.cli import publish
 from tools import headline, plots_page, quick_dvc
 
 ROOT = Path(__file__).parents[2]
-STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PLOTS = {
     file: {name: value for name, value in settings.items() if name != "cache"}
-    for entry in STAGES.values()
+    for entry in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
     for plot in entry.get("do", entry).get("plots", [])
     if isinstance(plot, dict)
     for file, settings in plot.items()
