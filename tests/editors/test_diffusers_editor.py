@@ -1,10 +1,12 @@
 """Editing models of random weights, run by the real pipeline classes of diffusers, from a folder to an image."""
 
+import functools
 import io
 import json
 import math
 import shutil
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import diffusers
 import huggingface_hub
 import numpy as np
 import pytest
+import tiny_hub
 import tiny_pipelines
 import torch
 import yaml
@@ -44,7 +47,6 @@ write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/
 LONG = " cup" * 2500
 
 TABLE = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
-READY = {name: entry for name, entry in TABLE.items() if entry["kind"] == "diffusers"}
 SIDES = st.integers(16, 9000)
 Load = Callable[..., DiffusersEditor]
 Entry = Callable[..., dict[str, Any]]
@@ -58,6 +60,13 @@ def fresh(entry: Entry) -> Load:
         return DiffusersEditor(read("editors.tiny", DiffusersSetting, entry(pipeline_class, **fields)), "cpu")
 
     return load
+
+
+@pytest.fixture(scope="module")
+def editor(fresh: Load) -> Load:
+    """editor(pipeline class): its tiny model, loaded once."""
+    torch.set_num_threads(1)
+    return functools.cache(fresh)
 
 
 def ask(pipeline: str, size: tuple[int, int] | None = None, **fields: Any) -> Request:
@@ -143,13 +152,10 @@ def test_picture_tokens_are_marked_as_the_processor_marks_them(editor: Load) -> 
 
 def test_model_of_the_hub(fresh, editor, model_dir, workdir, monkeypatch) -> None:
     """From the hub's cache, which is as far as a machine without the hub goes."""
-    commit, repository = "0123456789" * 4, workdir / "models--owner--name"
-    shutil.copytree(model_dir(QWEN), repository / "snapshots" / commit)
-    (repository / "refs").mkdir()
-    (repository / "refs/main").write_text(commit)
+    shutil.copytree(model_dir(QWEN), tiny_hub.cached(workdir, "owner/name"), dirs_exist_ok=True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(workdir))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for revision in ("", f"@{commit}"):
+    for revision in ("", f"@{tiny_hub.COMMIT}"):
         from_hub = fresh(QWEN, model=f"owner/name{revision}")
         assert same(from_hub.edit(ask(QWEN)), editor(QWEN).edit(ask(QWEN)))
 
@@ -178,24 +184,21 @@ def test_flux2_sees_the_whole_source(fresh: Load, monkeypatch: pytest.MonkeyPatc
     assert seen == [(96, 64)]
 
 
-def test_safety_checker_s_black_is_a_failure(fresh: Load) -> None:
-    model = fresh(PIX2PIX)
-    with torch.no_grad():
-        model.pipe.safety_checker.concept_embeds_weights.fill_(-2.0)  # every picture is then beyond the threshold
-    with pytest.raises(EditFailed, match="safety checker") as failed:
-        model.edit(ask(PIX2PIX))
-    assert failed.value.kind == "safety_checker"
-
-
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")  # of the safety checker
-@pytest.mark.parametrize("pipeline", [KONTEXT, QWEN, PIX2PIX])
-def test_nan_is_a_failure_and_no_black_image(pipeline: str, fresh: Load) -> None:
+@pytest.mark.parametrize(
+    ("pipeline", "part", "value", "kind"),
+    [
+        (PIX2PIX, "safety_checker.concept_embeds_weights", -2.0, "safety_checker"),  # any picture is beyond the limit
+        *((pipeline, "vae.decoder.conv_in.weight", math.nan, "not_finite") for pipeline in (KONTEXT, QWEN, PIX2PIX)),
+    ],
+)
+def test_nan_and_the_safety_checker_s_black_are_failures(pipeline, part, value, kind, fresh) -> None:
     model = fresh(pipeline)
     with torch.no_grad():
-        next(iter(model.pipe.vae.decoder.parameters())).fill_(float("nan"))
-    with pytest.raises(EditFailed, match="not finite") as failed:
+        attrgetter(part)(model.pipe).fill_(value)
+    with pytest.raises(EditFailed, match=kind.replace("_", " ")) as failed:
         model.edit(ask(pipeline))
-    assert failed.value.kind == "not_finite"
+    assert failed.value.kind == kind
 
 
 def test_a_failed_edit_leaves_no_trace(editor: Load) -> None:
@@ -210,14 +213,14 @@ def test_a_failed_edit_leaves_no_trace(editor: Load) -> None:
 def lora_dir(model_dir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LoRAs of random weights for the tiny FLUX.1 Kontext and FLUX.2."""
     folder = tmp_path_factory.mktemp("lora")
-    for name, kind in (("kontext", KONTEXT), ("flux2", FLUX2)):
-        tiny_pipelines.save_lora(kind, model_dir(kind), folder, f"{name}.safetensors")
+    for kind in (KONTEXT, FLUX2):
+        tiny_pipelines.save_lora(kind, model_dir(kind), folder, f"{kind}.safetensors")
     return folder
 
 
-@pytest.mark.parametrize(("pipeline", "name"), [(KONTEXT, "kontext"), (FLUX2, "flux2")], ids=["kontext", "flux2"])
-def test_lora_acts_by_its_weight(pipeline: str, name: str, editor: Load, fresh: Load, lora_dir: Path) -> None:
-    lora = {"model": str(lora_dir), "file": f"{name}.safetensors"}
+@pytest.mark.parametrize("pipeline", [KONTEXT, FLUX2])
+def test_lora_acts_by_its_weight(pipeline: str, editor: Load, fresh: Load, lora_dir: Path) -> None:
+    lora = {"model": str(lora_dir), "file": f"{pipeline}.safetensors"}
     plain = editor(pipeline).edit(ask(pipeline))
     full = fresh(pipeline, lora=lora).edit(ask(pipeline))
     assert not same(plain, full)
@@ -227,7 +230,7 @@ def test_lora_acts_by_its_weight(pipeline: str, name: str, editor: Load, fresh: 
 
 def test_lora_that_does_not_fit_is_refused(fresh: Load, lora_dir: Path) -> None:
     with pytest.raises(ParamsError, match="LongCatImageEditPipeline takes none"):
-        fresh(LONGCAT, lora={"model": str(lora_dir), "file": "kontext.safetensors"})
+        fresh(LONGCAT, lora={"model": str(lora_dir), "file": f"{KONTEXT}.safetensors"})
     save_file({"unet.mid_block.to_q.lora_A.weight": torch.zeros(2, 4)}, lora_dir / "other.safetensors")
     with pytest.raises(ParamsError, match=r"other\.safetensors has no weights for FluxKontextPipeline"):
         fresh(KONTEXT, lora={"model": str(lora_dir), "file": "other.safetensors"})
@@ -239,10 +242,14 @@ def test_offload_needs_a_gpu(offload: str, fresh: Load) -> None:
         fresh(PIX2PIX, offload=offload)
 
 
+@pytest.fixture
+def folder(model_dir: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A tiny model, of which the test may change what it likes."""
+    return shutil.copytree(model_dir(PIX2PIX), tmp_path / "model")
+
+
 @pytest.mark.parametrize("file", ["vae/diffusion_pytorch_model", "text_encoder/model"])
-def test_pickled_weights_are_refused(file: str, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(model_dir(PIX2PIX), folder)
+def test_pickled_weights_are_refused(file: str, fresh: Load, folder: Path) -> None:
     weights = folder / f"{file}.safetensors"
     name = "pytorch_model.bin" if weights.name == "model.safetensors" else "diffusion_pytorch_model.bin"
     torch.save({"weight": torch.zeros(1)}, weights.with_name(name))
@@ -252,9 +259,8 @@ def test_pickled_weights_are_refused(file: str, fresh: Load, model_dir: Callable
 
 
 @pytest.mark.parametrize(("part", "field"), [("unet", "unet"), (".", "_class_name")], ids=["component", "pipeline"])
-def test_code_of_a_model_is_never_run(part, field, fresh, model_dir, tmp_path) -> None:
-    folder, ran = tmp_path / "model", tmp_path / "ran"
-    shutil.copytree(model_dir(PIX2PIX), folder)
+def test_code_of_a_model_is_never_run(part, field, fresh, folder, tmp_path) -> None:
+    ran = tmp_path / "ran"
     index = json.loads((folder / "model_index.json").read_text())
     code = f"from diffusers import *\nopen({str(ran)!r}, 'w').close()\nclass Mine(UNet2DConditionModel):\n    pass\n"
     (folder / part / "mine.py").write_text(code)
@@ -266,9 +272,7 @@ def test_code_of_a_model_is_never_run(part, field, fresh, model_dir, tmp_path) -
 
 @pytest.mark.parametrize("part", ["text_encoder/model", "unet/diffusion_pytorch_model"])
 @pytest.mark.parametrize("broken", [{}, {"half": True}], ids=["nan", "half"])
-def test_weights_that_are_missing_or_not_finite_are_refused(part, broken, fresh, model_dir, tmp_path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(model_dir(PIX2PIX), folder)
+def test_weights_that_are_missing_or_not_finite_are_refused(part, broken, fresh, folder) -> None:
     weights = load_file(folder / f"{part}.safetensors")
     first, *_ = sorted(weights)
     kept = {name: weights[name] for name in sorted(weights)[::2]} if broken else weights
@@ -297,9 +301,8 @@ def test_a_model_is_loaded_in_the_settings_precision_and_spread_over_its_gpus(fr
         assert told["device_map"] == spread
 
 
-@pytest.mark.parametrize("name", list(READY))
-def test_every_ready_entry_fits_its_pipeline(name: str) -> None:
-    entry = READY[name]
+@pytest.mark.parametrize("entry", [entry for entry in TABLE.values() if entry["kind"] == "diffusers"])
+def test_every_ready_entry_fits_its_pipeline(entry: dict[str, Any]) -> None:
     assert issubclass(getattr(diffusers, entry["pipeline"]), diffusers.DiffusionPipeline)
     known = call_arguments(entry["pipeline"])
     assert {*entry["data"], *entry["benchmark"], "image", "prompt", "generator", "output_type"} <= set(known)

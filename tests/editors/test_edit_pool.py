@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_requests_are_read_only_as_workers_come_free(tmp_path: Path) -> None:
 def test_an_editor_that_cannot_be_loaded_ends_the_stage(tmp_path: Path, how: str, words: str, loaded: int) -> None:
     log, requests = tmp_path / "log", (request(str(number), "well") for number in range(9))
     with pytest.raises(workers.WorkerBroken, match=words):
-        making.run_pool(bad_editors.broken(log, how), ["cpu"], requests, lambda *_: None, 60.0)
+        making.run_pool(partial(bad_editors.broken, log, how), ["cpu"], requests, lambda *_: None, 60.0)
     assert len(bad_editors.read(log)) == loaded
 
 

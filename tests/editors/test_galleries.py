@@ -3,7 +3,6 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -71,11 +70,6 @@ def test_what_is_no_such_thing_is_named(path: str, model: str | None, told: str,
         Given(Path(path), model)
 
 
-def prompt(key: str, data: bytes) -> dict[str, Any]:
-    own = {"instruction": "Remove the cup.", "image": data, "edit": None, "origin": None, "regions": [], "source": None}
-    return {"key": key, "task": TASK} | own
-
-
 def test_a_folder_is_an_editing_model_for_pool_and_arena(edits: Path) -> None:
     """Whole keys and own ones, an image that is missing, one that is broken, one of another shape: each by its name."""
     wide = images.encode_png(np.zeros((40, 80, 3), np.uint8) + 90)
@@ -84,7 +78,9 @@ def test_a_folder_is_an_editing_model_for_pool_and_arena(edits: Path) -> None:
     for name, data in named.items():
         Path("folder", name).write_bytes(data)
     keys = ["mine.whole", "mine.own", "a.both", "b.both", "mine.wide", "mine.broken", "mine.none"]
-    records.write(Path(f"data/pools/{TASK}.parquet"), [prompt(f"{TASK}.{key}", png(1)) for key in keys], "pools")
+    own = {"instruction": "Remove the cup.", "image": png(1), "edit": None, "origin": None, "regions": []}
+    prompts = [own | {"key": f"{TASK}.{key}", "task": TASK} for key in keys]
+    records.write(Path(f"data/pools/{TASK}.parquet"), prompts, "pools")
     arena = {"key": "arena", "task": "any", "instruction": "x", "source_image": {"bytes": png(1), "path": None}}
     records.write(Path("data/gedit_bench.parquet"), [arena], "gedit_bench")
     values = {"tasks": {TASK: "object_centric"}, "editors": {"mine": {"kind": "folder", "path": "folder"}}}

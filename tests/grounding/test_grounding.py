@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_client import found_of, grounding_server
+from chat_client import grounded as run
+from chat_client import grounding_server
 from fake_server import Server
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ from editjudge.core import images, prompts
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
-from editjudge.grounding.grounding import Grounded, Grounding, ground, upright_size
+from editjudge.grounding.grounding import Grounded, ground, upright_size
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -90,11 +91,6 @@ def pool(count: int, task: str, models: int = 2) -> tuple[list, list, dict[tuple
                 () if task == "subject_remove" else (there,),
             )
     return prompts, candidates, truth
-
-
-def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Grounding:
-    with resume.RecordCache(file) as cache:
-        return found_of(rows, lambda pool: ground(pool, rule, how, cache))
 
 
 # --- what a model is asked, and what becomes of its boxes
@@ -313,9 +309,6 @@ def test_unusable_images_fail_by_themselves(tmp_path: Path) -> None:
 # --- the embedded backends
 
 
-EMBEDDED = GroundingSetting()
-
-
 @pytest.mark.parametrize(("rule", "source", "edited"), [(REMOVE, 1, 0), (ADD, 0, 1), (SIZE, 1, 1), (PORTRAIT, 1, 1)])
 def test_the_record_s_own_boxes(tmp_path: Path, rule: Recipe, source: int, edited: int) -> None:
     """Those of a person come with what the instruction changes."""
@@ -323,7 +316,7 @@ def test_the_record_s_own_boxes(tmp_path: Path, rule: Recipe, source: int, edite
     regions = [{"label": "woman", "box": [1, 2, 30, 40]}]
     row, bare = prompt(0, rule.task, words, drawn({}), regions), prompt(1, rule.task, words, drawn({}))
     edits = [candidate(each, "m", drawn({})) for each in (row, bare)]
-    found = run(([row, bare], edits), rule, EMBEDDED, tmp_path / "c")
+    found = run(([row, bare], edits), rule, GroundingSetting(), tmp_path / "c")
     box = ((1, 2, 30, 40),)
     assert found.found["k0000", "m"] == Grounded(
         box * source, box * edited, ("hair", "body_appearance") if rule is PORTRAIT else ()
@@ -377,7 +370,6 @@ LOCAL = {"backend": "transformers", "model": "m"}
         ({"grounder": LOCAL | {"max_pixels": 4, "min_pixels": 9}}, "above max_pixels, 4"),
         ({"parser": LOCAL | {"passes": 2}}, "grounding.parser.passes must be 1"),
     ],
-    ids=range(10),
 )
 def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
     with pytest.raises(ParamsError, match=message):

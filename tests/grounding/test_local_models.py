@@ -10,7 +10,7 @@ import pytest
 import tiny_base
 import tiny_models
 import torch
-from chat_client import found_of
+from chat_client import grounded
 from safetensors.torch import load_file, save_file
 
 from editjudge.core import hub, images, records
@@ -18,7 +18,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.grounding import grounding
-from editjudge.grounding.grounding import Grounded, Grounding, ground
+from editjudge.grounding.grounding import Grounded, Grounding
 from editjudge.grounding.settings import DetectorSetting, GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.models.chat.forms import Inquiry, InquiryForm
@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 REMOVE = load_recipe(ROOT / "pipelines/object_centric/subject_remove.yaml")
 REPLACE = load_recipe(ROOT / "pipelines/object_centric/subject_replace.yaml")
 PORTRAIT = load_recipe(ROOT / "pipelines/human_centric/ps_human.yaml")
-OBJECTS = '{"objects": ["red square"]}'
 BOXES = '{"objects": [{"label": "red square", "bbox_2d": [100, 200, 300, 400]}'
 BOXES += ', {"label": "Red square", "bbox_2d": [500, 100, 900, 950]}]}'
 SOUGHT = ((8, 12, 24, 24), (40, 6, 72, 57))  # in an image of 80 x 60
@@ -51,9 +50,8 @@ def pool(rng: np.random.Generator, instruction: str, labels: Sequence[str] = (),
 def run(
     rows: tuple[list, list], rule: Recipe, parser: dict[str, Any], grounder: dict[str, Any], file: Path
 ) -> Grounding:
-    with resume.RecordCache(file) as cache:
-        how = read("grounding", GroundingSetting, {"parser": parser, "grounder": grounder})
-        return found_of(rows, lambda pool: ground(pool, rule, how, cache))
+    how = read("grounding", GroundingSetting, {"parser": parser, "grounder": grounder})
+    return grounded(rows, rule, how, file)
 
 
 def qwen(folder: Path, **more: Any) -> dict[str, Any]:
@@ -61,7 +59,7 @@ def qwen(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_a_qwen_names_objects_and_finds_boxes_as_one_behind_an_endpoint(tmp_path, rng) -> None:
-    parser = qwen(tiny_base.save_saying(OBJECTS, tmp_path / "parser"))
+    parser = qwen(tiny_base.save_saying('{"objects": ["red square"]}', tmp_path / "parser"))
     grounder = qwen(tiny_base.save_saying(BOXES, tmp_path / "grounder"), max_pixels=4096)
     rows = pool(rng, "Take that red thing out of here.")
     found = run(rows, REMOVE, parser, grounder, tmp_path / "c")

@@ -85,12 +85,8 @@ def moody(log: Path) -> Callable[[str], Editor]:
     return functools.partial(Moody, log)
 
 
-def broken(log: Path, how: str) -> Callable[[str], Editor]:
+def broken(log: Path, how: str, device: str) -> Moody:
     """An editor that cannot be loaded."""
-    return functools.partial(_broken, log, how)
-
-
-def _broken(log: Path, how: str, device: str) -> Moody:
     write(log, how)
     MOODS[how]()
     return Moody(log, device)

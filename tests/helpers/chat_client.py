@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,12 @@ from typing import Any
 from fake_server import running
 from pictures import picture
 
+from editjudge.engine import resume
+from editjudge.grounding.grounding import Grounding, ground
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import opening
 from editjudge.judges.protocol import BothOrders, Question
+from editjudge.measures.annotation.recipe import Recipe
 from editjudge.models.endpoint.spending import Account
 
 chat_server, grounding_server, edit_server = (
@@ -61,10 +65,12 @@ if __name__ == "__main__":
     ask(setting(sys.argv[1], max_in_flight=8), questions(int(sys.argv[3])), Path(sys.argv[2]))
 
 
-def found_of(rows: Sequence[Any], ground: Callable[[Any], Any]) -> Any:
-    """What `ground` finds, told in `found` of each candidate that is done. rows: prompts, their candidates."""
+def grounded(rows: Sequence[Any], rule: Recipe, how: GroundingSetting, file: Path) -> Grounding:
+    """What parser and grounder find, told in `found` of each candidate that is done. rows: prompts, their candidates.
+    file: the store."""
     pool = [(prompt, [row for row in rows[1] if row["key"] == prompt["key"]]) for prompt in rows[0]]
-    grounding = ground(pool)
+    with resume.RecordCache(file) as cache:
+        grounding = ground(pool, rule, how, cache)
     for prompt, own in pool:
         found = grounding.of(prompt, [row for row in own if row["status"] == "done"])
         grounding.found |= {(prompt["key"], model): at for model, at in found.items()}

@@ -12,6 +12,7 @@ GET /log: what was answered and how often; POST /log forgets it."""
 
 import asyncio
 import base64
+import functools
 import hashlib
 import io
 import json
@@ -51,23 +52,20 @@ def tokens_of(text: str) -> list[dict]:
     return tokens
 
 
-written: dict[tuple[str, bool], bytes] = {}
-
-
-def completion(reply: str | dict, likeliest: bool) -> bytes:
-    text = reply if isinstance(reply, str) else json.dumps(reply)
-    if (text, likeliest) not in written:
-        said = {"content": text} if isinstance(reply, str) else dict(reply)
-        choice: dict = {"index": 0, "finish_reason": said.pop("finish_reason", "stop")}
-        choice["message"] = {"role": "assistant", **said}
-        thought = said.get("reasoning_content") or said.get("reasoning")
-        whole = (f"{thought}</think>" if thought else "") + (said.get("content") or "")
-        choice["logprobs"] = {"content": tokens_of(whole)} if likeliest else None
-        body = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-        if settings["tell_tokens"]:
-            body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        written[text, likeliest] = json.dumps(body).encode()
-    return written[text, likeliest]
+@functools.cache
+def completion(reply: str, likeliest: bool) -> bytes:
+    """reply: a text or a message's fields, as JSON."""
+    given = json.loads(reply)
+    said = {"content": given} if isinstance(given, str) else given
+    choice: dict = {"index": 0, "finish_reason": said.pop("finish_reason", "stop")}
+    choice["message"] = {"role": "assistant", **said}
+    thought = said.get("reasoning_content") or said.get("reasoning")
+    whole = (f"{thought}</think>" if thought else "") + (said.get("content") or "")
+    choice["logprobs"] = {"content": tokens_of(whole)} if likeliest else None
+    body = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    if settings["tell_tokens"]:
+        body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    return json.dumps(body).encode()
 
 
 def name_of(body: bytes) -> str:
@@ -137,7 +135,7 @@ async def answer(request: Request, body: bytes) -> Response:
     last.update(body=body.decode(), headers=dict(request.headers))
     if settings.get("bodies"):
         bodies.append(last["body"])
-    return Response(completion(text, b'"logprobs": true' in body), media_type="application/json")
+    return Response(completion(json.dumps(text), b'"logprobs": true' in body), media_type="application/json")
 
 
 async def log(request: Request) -> Response:

@@ -37,11 +37,11 @@ def fate(name: str, came: int, share: float, kinds: Sequence[str] = KINDS) -> st
     return kinds[int(draw / share * len(kinds))] if draw < share else None
 
 
-async def fail(kind: str, retry_after: str = "0.2") -> Response:
+async def fail(kind: str) -> Response:
     if kind == "hang":
         await asyncio.sleep(600)
     if kind == "429":
-        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": retry_after})
+        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": "0.2"})
     if kind == "cut":
         return StreamingResponse(iter([b'{"id": ']), 200, {"Content-Length": "1000"})
     return JSONResponse({"error": {"message": "worker died"}}, 500)

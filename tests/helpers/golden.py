@@ -26,6 +26,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1"}
 import cv2
 import numpy as np
 import pandas as pd
+import report_data
 import torch
 from tiny_base import INSTRUCTIONS, SIZES, compare
 
@@ -37,7 +38,6 @@ from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.styles import style
-from editjudge.labels.tiers import PairsSetting, rules_of
 from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -51,7 +51,7 @@ from editjudge.sources.photo_records import Photo
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset import coverage
 from editjudge.sources.settings import AMOUNTS, FilterSetting
-from editjudge.stages import embed, leaderboard, measure_response, probe_bench, scorer_data, train_judge, train_pairs
+from editjudge.stages import embed, leaderboard, measure_response, probe_bench, scorer_data, train_judge
 from editjudge.stages import filter as filtering
 from editjudge.stages.graph.arena import LeaderboardSetting
 from editjudge.statistics import agreement
@@ -166,10 +166,6 @@ def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     )
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 @functools.cache
 def annotations() -> Rows:
     rows = []
@@ -177,7 +173,8 @@ def annotations() -> Rows:
         edited = {kind: candidates(kind)[n] for kind in KINDS}
         found = measured(pair, [images.encode_png(image) for image, _ in edited.values()])
         for (kind, (image, damage)), meta in zip(edited.items(), found, strict=True):
-            sums = {"source_sha256": _sha256(pair["image"]), "edit_sha256": _sha256(images.encode_png(image))}
+            shown = {"source_sha256": pair["image"], "edit_sha256": images.encode_png(image)}
+            sums = {name: hashlib.sha256(data).hexdigest() for name, data in shown.items()}
             names = {"key": pair["key"], "task": pair["task"], "model": kind}
             rows.append(names | {"damage": damage} | sums | meta)
     return rows
@@ -193,16 +190,10 @@ def response() -> Any:
 @functools.cache
 def training_pairs() -> Rows:
     """Of all prompts, by measures; the thresholds are those of params.yaml."""
-    pairs, rows = section(settings(), "train_pairs", PairsSetting), []
-    missing = slot_settings.unconfigured(section(settings(), "measures", SlotSetting))
-    instructions = {(pair["task"], pair["key"]): pair["instruction"] for pair in raw_pairs()}
-    rows_of = annotations()
-    sums = {(r["task"], r["key"], r["model"]): (r["source_sha256"], r["edit_sha256"]) for r in rows_of}
+    rows = []
     for task in TASKS:
         own = [row for row in annotations() if row["task"] == task]
-        rules = rules_of(recipe(task), pairs, missing)
-        chosen, _ = train_pairs.choose(own, vars(pairs), task, rules)
-        rows += train_pairs.to_rows(chosen, instructions, sums, pairs.seed)
+        rows += report_data.pairs_of(settings(), task, own, [pair for pair in raw_pairs() if pair["task"] == task])
     return rows
 
 

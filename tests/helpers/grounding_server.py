@@ -120,7 +120,7 @@ async def fail(kind: str) -> Response:
         return Response("<html>bad gateway</html>", 200)
     if kind == "400":
         return JSONResponse({"error": {"message": "this image is against our policy"}}, 400)
-    return await fake_server.fail(kind, retry_after="0.1")
+    return await fake_server.fail(kind)
 
 
 async def chat(request: Request) -> Response:

@@ -10,7 +10,6 @@ import sqlite3
 import time
 from collections.abc import Callable
 from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import bad_editors
@@ -39,13 +38,6 @@ def make(wanted: list[candidates.EditPrompt]) -> dict[str, int]:
     with resume.RecordCache(CACHE) as cache:
         candidates.edit_all(wanted, MODEL, SETTING, cache)
         return cache.counts()
-
-
-def start(wanted: list[candidates.EditPrompt]) -> BaseProcess:
-    """`make` in a process of its own."""
-    process = get_context("forkserver").Process(target=make, args=(wanted,))
-    process.start()
-    return process
 
 
 def kept(names: dict[str, str]) -> list[str]:
@@ -80,7 +72,8 @@ def alive(pid: int) -> bool:
 def one_round(number: int, wanted: list[candidates.EditPrompt], names: dict[str, str]) -> dict:
     """Start the work, and kill it at a random point."""
     rng, before, logged_before = random.Random(number), kept(names), len(bad_editors.read(LOG))
-    process = start(wanted)
+    process = get_context("forkserver").Process(target=make, args=(wanted,))
+    process.start()
     wait_for(len(before) + rng.randrange(8), names)
     time.sleep(rng.random() * 0.04)
     process.kill()

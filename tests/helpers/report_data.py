@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small_repro import arena_row
 
 from editjudge.core import images, masks, params, records
 from editjudge.core.settings import section
@@ -61,8 +62,8 @@ def write(folder: Path, prompts: int = 4, side: int = 48) -> dict[str, Any]:
     annotations = [_annotation(row, edits[row["key"]][model], rng) for row in rows for model in sorted(DAMAGE)]
     write_row(f"annotations/{TASK}.parquet", annotations, "annotations")
     write_row(f"pair_verdicts/{TASK}.parquet", [], "pair_verdicts")
-    write_row("train_pairs.parquet", _pairs(annotations, rows), "train_pairs")
-    write_row("gedit_bench.parquet", [_arena(row) for row in rows], "gedit_bench")
+    write_row("train_pairs.parquet", pairs_of(values(), TASK, annotations, rows), "train_pairs")
+    write_row("gedit_bench.parquet", [arena_row(row) for row in rows], "gedit_bench")
     write_row("matches.parquet", [match for row in rows for match in _matches(row["key"], rng)], "matches")
     bench = [_item(row, edits[row["key"]]) for row in rows]
     write_row("probe_bench.parquet", bench, "vcreward_bench")
@@ -109,19 +110,16 @@ def _annotation(row: records.Row, edit: records.Row, rng: np.random.Generator) -
     }
 
 
-def _pairs(annotations: list[records.Row], rows: list[records.Row]) -> list[records.Row]:
-    given = values()
-    recipe = load_recipe(ROOT / f"pipelines/{given['tasks'][TASK]}/{TASK}.yaml")
-    missing = slot_settings.unconfigured(section(given, "measures", SlotSetting))
-    rules = rules_of(recipe, section(given, "train_pairs", PairsSetting), missing)
-    chosen, _ = train_pairs.choose(annotations, given["train_pairs"], TASK, rules)
-    sums = {(TASK, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}
-    return train_pairs.to_rows(chosen, {(TASK, row["key"]): row["instruction"] for row in rows}, sums, 0)
-
-
-def _arena(row: records.Row) -> records.Row:
-    kept = {name: row[name] for name in ("key", "task", "instruction", "origin", "regions", "edit")}
-    return kept | {"source_image": {"bytes": row["image"], "path": None}}
+def pairs_of(
+    given: dict[str, Any], task: str, annotations: list[records.Row], prompts: list[records.Row]
+) -> list[records.Row]:
+    """The training pairs of a task by measures. given: the parameters; annotations: those of the task."""
+    setting = section(given, "train_pairs", PairsSetting)
+    recipe = load_recipe(ROOT / f"pipelines/{given['tasks'][task]}/{task}.yaml")
+    rules = rules_of(recipe, setting, slot_settings.unconfigured(section(given, "measures", SlotSetting)))
+    chosen, _ = train_pairs.choose(annotations, vars(setting), task, rules)
+    sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}
+    return train_pairs.to_rows(chosen, {(task, row["key"]): row["instruction"] for row in prompts}, sums, setting.seed)
 
 
 def _said(truth: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -24,15 +24,6 @@ def basic(folder: Path, count: int = 9) -> Path:
     return file
 
 
-def uge(folder: Path, count: int = 3) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for n in range(count):
-        (folder / f"{n}.jpg").write_bytes(picture(n, "JPEG"))
-    file = folder / "UGE_edit.json"
-    file.write_text(json.dumps({str(n + 1): {"id": f"{n}.jpg", "prompt": f"uge {n + 1}"} for n in range(count)}))
-    return file
-
-
 def multi_turn(folder: Path, count: int = 2) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     lines = []

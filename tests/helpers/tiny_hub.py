@@ -3,8 +3,8 @@
 Models and data sets of the hub lie in a hub's cache (HF_HUB_CACHE), each model with a checkpoint of its own class and
 in its published form; sources, LPIPS and insightface's files lie in the paths that the profile says."""
 
-import io
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,12 @@ import tiny_base
 import tiny_models
 import tiny_people
 import torch
-from PIL import Image
 
+from editjudge.core import images
 from editjudge.core.winner import SIDES
-from editjudge.judges.styles import GENERAL, completion, style
+from editjudge.judges.styles import GENERAL, style
 from tools.tiny_base import pretrain, tiny
+from tools.trials.random_models import write_lpips
 
 COMMIT = "5" * 40
 COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230)}  # as grounding_server knows them
@@ -64,27 +65,23 @@ def picture(number: int) -> bytes:
     for colour, (x0, y0, x1, y1) in places.items():
         jitter = rng.integers(-3, 4, 2)
         pixels[y0 + jitter[1] : y1 + jitter[1], x0 + jitter[0] : x1 + jitter[0]] = COLOURS[colour]
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
+    return images.encode_png(pixels)
 
 
-def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> None:
-    """data/sources, `rows` a task and source. images: the address under which root is served, for Pico-Banana's."""
+def write_sources(root: Path, tasks: Iterable[str], rows: int, address: str) -> None:
+    """data/sources, `rows` a task and source. address: under which root is served, for Pico-Banana's."""
     folder, numbers = root / "data/sources", iter(range(10**6))
     unicedit, (nano, pico, own) = [], (folder / name for name in ("Nano-150k", "pico", "own"))
     for path in (folder / "UnicEdit-10M/data", nano / "json", nano / "Image", pico / "images", own):
         path.mkdir(parents=True, exist_ok=True)
-    lines: dict[Path, list[dict[str, Any]]] = {}
+    lines = defaultdict[Path, list[dict[str, Any]]](list)
     for task in tasks:
         for _ in range(rows):
             number = next(numbers)
             said, name = INSTRUCTION.format(number), f"{number}.png"
             if task not in UNICEDIT:
                 (own / name).write_bytes(picture(number))
-                lines.setdefault(own / f"{task}.jsonl", []).append(
-                    {"key": f"k{number}", "instruction": said, "image": name}
-                )
+                lines[own / f"{task}.jsonl"].append({"key": f"k{number}", "instruction": said, "image": name})
                 continue
             shown = {"bytes": picture(number), "path": None}
             row = {"key": f"{number:032x}", "edit_task": "Any", "edit_subtask": UNICEDIT[task], "src_image": shown}
@@ -95,14 +92,14 @@ def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> N
             (nano / f"Image/{number}.png").write_bytes(picture(number))
             row = {"task_type": "ic", "instruction": INSTRUCTION.format(number)}
             row["input_images"] = [f"{prefix}Image/{number}.png"]
-            lines.setdefault(nano / f"json/{file}_cleaned.jsonl", []).append(row)
+            lines[nano / f"json/{file}_cleaned.jsonl"].append(row)
     kinds = ("Zoom in", "Photo to cartoon/sketch/comic", "Remove an existing object")
     for kind in (*kinds, "Add new (handwritten/printed/etc) text"):
         number = next(numbers)
         (pico / f"images/{number}.png").write_bytes(picture(number))
-        row = {"open_image_input_url": f"{images}/data/sources/pico/images/{number}.png", "edit_type": kind}
+        row = {"open_image_input_url": f"{address}/data/sources/pico/images/{number}.png", "edit_type": kind}
         row |= {"text": INSTRUCTION.format(number), "output_image": "x.png", "summarized_text": "squares"}
-        lines.setdefault(pico / "sft.jsonl", []).append(row)
+        lines[pico / "sft.jsonl"].append(row)
     pq.write_table(pa.Table.from_pylist(unicedit), folder / "UnicEdit-10M/data/train-00000-of-00001.parquet")
     for file, each in lines.items():
         file.write_text("".join(json.dumps(row) + "\n" for row in each))
@@ -195,44 +192,25 @@ def write_judge_base(folder: Path) -> None:
         if "text" in part
     ]
     tokens = tiny.tokenizer(texts * 2, vocab_size=1024)
-    net, show = tiny.model(tokens, SIZES), tiny.processor(tokens, SIZES.image_size)
+    net = tiny.model(tokens, SIZES)
     rng, optimizer = np.random.default_rng(0), torch.optim.AdamW(net.parameters(), lr=5e-3, fused=True)
     for step in range(TAUGHT):
-        pretrain.train_step(net, _lesson(net, show, styles[step % 3], rng), optimizer, 1.0)
-    tiny.save(net.eval(), show, folder)
+        pretrain.train_step(net, _lesson(net, tokens, styles[step % 3], rng), optimizer, 1.0)
+    tiny.save(net.eval(), tiny.processor(tokens, SIZES.image_size), folder)
 
 
-def _lesson(net: Any, show: Any, asked: Any, rng: np.random.Generator) -> pretrain.Batch:
+def _lesson(net: Any, tokens: Any, asked: Any, rng: np.random.Generator) -> pretrain.Batch:
     """Questions on images of noise, with a side drawn as their answer."""
-    height, width = SHOWN[int(rng.integers(len(SHOWN)))]
-    tokens, pixels = show.tokenizer, rng.integers(0, 256, (3 * QUESTIONS, height, width, 3), dtype=np.uint8)
-    values, grid = pretrain.pixel_values(pixels)
-    pads = "<|image_pad|>" * (height * width // 32**2)
-    chosen = rng.integers(0, 2, QUESTIONS)
-    rows = []
-    for side in chosen.tolist():
-        chat = asked.messages(INSTRUCTION.format(int(rng.integers(1000))))
-        text = show.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        prompt = tokens(text.replace("<|image_pad|>", pads), add_special_tokens=False)["input_ids"]
-        reply = tokens(f"{completion(SIDES[side])}{tokens.eos_token}\n", add_special_tokens=False)["input_ids"]
-        rows.append((prompt, reply))
-    length = max(len(prompt) + len(reply) for prompt, reply in rows)
-    ids = torch.full((len(rows), length), tokens.pad_token_id)
-    mask, labels = torch.zeros_like(ids), torch.full_like(ids, pretrain.IGNORED)
-    for n, (prompt, reply) in enumerate(rows):
-        start, end = len(prompt), len(prompt) + len(reply)
-        ids[n, :end], mask[n, :end] = torch.tensor(prompt + reply), 1
-        labels[n, start:end] = ids[n, start:end]
-    positions = pretrain.rope_positions(net, ids, grid, mask)
-    nothing = torch.zeros(0)
-    return pretrain.Batch(ids, mask, positions, labels, values, grid, nothing, nothing, nothing)
+    pixels = rng.integers(0, 256, (QUESTIONS, 3, *SHOWN[int(rng.integers(len(SHOWN)))], 3), dtype=np.uint8)
+    chats = [asked.messages(INSTRUCTION.format(int(rng.integers(1000)))) for _ in range(QUESTIONS)]
+    return pretrain.collate(net, tokens, pixels, chats, rng.integers(0, 2, QUESTIONS))
 
 
-SENTENCE_MODULES = {
-    "0": ("", "sentence_transformers.base.modules.transformer.Transformer"),
-    "1": ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
-    "2": ("2_Normalize", "sentence_transformers.base.modules.normalize.Normalize"),
-}
+SENTENCE_MODULES = (
+    ("", "sentence_transformers.base.modules.transformer.Transformer"),
+    ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
+    ("2_Normalize", "sentence_transformers.base.modules.normalize.Normalize"),
+)
 
 
 def write_embedder(folder: Path) -> Path:
@@ -240,7 +218,7 @@ def write_embedder(folder: Path) -> Path:
     sizes = tiny.TinySettings(hidden_size=48, text_layers=2, vision_layers=2)
     tokens = tiny.tokenizer(["Make the cat red", "Remove the dog"])
     tiny.save(tiny.model(tokens, sizes), tiny.processor(tokens), folder)
-    modules = [{"idx": int(n), "name": n, "path": p, "type": kind} for n, (p, kind) in SENTENCE_MODULES.items()]
+    modules = [{"idx": n, "name": str(n), "path": p, "type": kind} for n, (p, kind) in enumerate(SENTENCE_MODULES)]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling/config.json").write_text(json.dumps({"embedding_dimension": 48, "pooling_mode": "lasttoken"}))
@@ -254,18 +232,11 @@ def write_embedder(folder: Path) -> Path:
 def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
     """A tiny checkpoint for each model of the parameters. root: the folder that local paths are relative to."""
     measures = values["measures"]
-    made = {
-        "clip": (tiny_models.clip, tiny_models.CLIP_PROCESSOR),
-        "dinov3": (tiny_models.dinov3, tiny_models.DINO_PROCESSOR),
-        "segmenter": (tiny_models.sam2, None),
-        "depth": (tiny_models.depth, tiny_models.DEPTH_PROCESSOR),
-    }
-    for slot, (make, processor) in made.items():
-        torch.manual_seed(0)
-        tiny_models.save(make(), cached(hub, *measures[slot].split("@")), processor)
+    for slot in tiny_models.SLOTS:
+        tiny_models.write(slot, cached(hub, *measures[slot].split("@")))
     tiny_people.write_parser(cached(hub, measures["parsing"]))
     tiny_people.write_pose(cached(hub, measures["pose"]), experts=1)
-    tiny_models.write_lpips(root / measures["lpips"])
+    write_lpips(root / measures["lpips"])
     write_region_models(hub, root, values)
     insightface = root / measures["insightface"]["folder"]
     insightface.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,6 @@ import transformers as hf
 from safetensors.torch import save_file
 from tokenizers.pre_tokenizers import ByteLevel
 
-from editjudge.vision.lpips import LINEAR, TRUNK
-
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 # As published beside the weights, the sizes apart.
@@ -32,18 +30,17 @@ DEPTH_PROCESSOR = DINO_PROCESSOR | {"do_pad": False, "image_processor_type": "DP
 DEPTH_PROCESSOR |= {"ensure_multiple_of": 14, "keep_aspect_ratio": True, "size_divisor": None}
 DEPTH_PROCESSOR |= {"size": {"height": 70, "width": 70}}
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+VISION = SIZES | {"image_size": 64, "patch_size": 16}
 
 
 def clip() -> hf.CLIPVisionModelWithProjection:
     """16 patches of 32, an embedding of 24."""
-    return hf.CLIPVisionModelWithProjection(
-        hf.CLIPVisionConfig(**SIZES, image_size=64, patch_size=16, projection_dim=24)
-    )
+    return hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**VISION, projection_dim=24))
 
 
 def dinov3() -> hf.DINOv3ViTModel:
     """16 patches of 32, three register tokens."""
-    return hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**SIZES, image_size=64, patch_size=16, num_register_tokens=3))
+    return hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**VISION, num_register_tokens=3))
 
 
 def sam2() -> hf.Sam2Model:
@@ -136,6 +133,18 @@ def save(model: hf.PreTrainedModel, folder: Path, processor: dict | None = None)
     return folder
 
 
+SLOTS = {"clip": (clip, CLIP_PROCESSOR), "dinov3": (dinov3, DINO_PROCESSOR), "segmenter": (sam2, None)}
+SLOTS |= {"depth": (depth, DEPTH_PROCESSOR)}
+
+
+def write(slot: str, folder: Path) -> Path:
+    """The checkpoint of a slot of the measures."""
+    make, processor = SLOTS[slot]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return save(make(), folder, processor)
+
+
 def clip_tokenizer() -> hf.CLIPTokenizer:
     letters = sorted(ByteLevel.alphabet())
     words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
@@ -146,33 +155,20 @@ def clip_folder(folder: Path) -> Path:
     torch.manual_seed(0)
     tokenizer = clip_tokenizer()
     text = SIZES | {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "max_position_embeddings": 16}
-    vision = SIZES | {"image_size": 64, "patch_size": 16}
-    hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)).save_pretrained(folder)
+    hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=24)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(CLIP_PROCESSOR))
     return folder
 
 
-def laion_head(file: Path, width: int = 24) -> Path:
-    """Layers of LAION's predictor: of its width, 8 and 1, with Dropout's number left out between them."""
+def laion_head(file: Path) -> Path:
+    """Layers of LAION's predictor: of 24, 8 and 1 values, with Dropout's number left out between them."""
     rng = torch.Generator().manual_seed(0)
-    shapes = {"layers.0": (8, width), "layers.2": (1, 8)}
+    shapes = {"layers.0": (8, 24), "layers.2": (1, 8)}
     tensors = {f"{name}.weight": torch.randn(shape, generator=rng) for name, shape in shapes.items()}
     tensors |= {f"{name}.bias": torch.full(shape[:1], 5.0) for name, shape in shapes.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, file)
-    return file
-
-
-def write_lpips(file: Path, seed: int = 5) -> Path:
-    """Random weights of LPIPS in the size of the published ones, which is the only one."""
-    rng = torch.Generator().manual_seed(seed)
-    tensors = {
-        name: torch.randn(shape, generator=rng) * (2 / max(1, np.prod(shape[1:]))) ** 0.5
-        for name, shape in (TRUNK | LINEAR).items()
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.abs() if name in LINEAR else tensor for name, tensor in tensors.items()}, file)
     return file
 
 
@@ -182,8 +178,7 @@ def owlv2_folder(folder: Path) -> Path:
     tokenizer = clip_tokenizer()
     ids = {name: getattr(tokenizer, name) for name in ("eos_token_id", "bos_token_id", "pad_token_id")}
     text = SIZES | ids | {"vocab_size": len(tokenizer), "max_position_embeddings": 16}
-    vision = SIZES | {"image_size": 64, "patch_size": 16}
-    config = hf.Owlv2Config(text_config=text, vision_config=vision, projection_dim=SIZES["hidden_size"])
+    config = hf.Owlv2Config(text_config=text, vision_config=VISION, projection_dim=SIZES["hidden_size"])
     model = hf.Owlv2ForObjectDetection(config)
     for layer in (model.box_head.dense2, model.class_head.logit_scale, model.class_head.logit_shift):
         torch.nn.init.normal_(layer.weight, std=0.01)  # boxes near the centres of patches, no score of 0 or 1

@@ -20,6 +20,7 @@ RED, GREEN = (230, 20, 20), (20, 230, 20)
 # Where insightface's alignment puts eyes, nose and the mouth's corners in 112 x 112.
 ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
 SPREAD = np.array([[-0.5, -0.4], [0.5, -0.4], [0.1, 0.1], [-0.4, 0.6], [0.4, 0.5]])  # five points, in strides
+STRIDES, ANCHORS = (8, 16, 32), 2  # of SCRFD
 DISTANCES = np.array([0.5, 1.0, 1.5, 2.0])  # left, top, right, bottom, in strides
 
 
@@ -44,8 +45,6 @@ def tensor(name: str, shape: list) -> onnx.ValueInfoProto:
 
 def write_detector(
     path: Path,
-    strides: tuple[int, ...] = (8, 16, 32),
-    anchors: int = 2,
     side: int | None = None,
     distances: np.ndarray = DISTANCES,
     spread: np.ndarray = SPREAD,
@@ -56,16 +55,16 @@ def write_detector(
     always: cells (x, y) of the last stride that score more than a threshold whatever they show; it needs a `side`.
     The outputs have SCRFD's order and shapes: the scores of all strides, then their distances, then their points."""
     nodes, constants, names = [], {}, {"score": [], "box": [], "point": []}
-    for stride in strides:
-        kernel = np.zeros((anchors, 3, stride, stride), np.float32)
+    for stride in STRIDES:
+        kernel = np.zeros((ANCHORS, 3, stride, stride), np.float32)
         kernel[0, 0], kernel[0, 1] = 0.6 / stride**2, -0.6 / stride**2
         biases = {
-            "score": np.array([0.0] + [-9.0] * (anchors - 1)),
-            "box": np.tile(distances, anchors),
-            "point": np.tile((spread + 0.5).ravel(), anchors),
+            "score": np.array([0.0] + [-9.0] * (ANCHORS - 1)),
+            "box": np.tile(distances, ANCHORS),
+            "point": np.tile((spread + 0.5).ravel(), ANCHORS),
         }
         for kind, bias in biases.items():
-            name, width = f"{kind}_{stride}", len(bias) // anchors
+            name, width = f"{kind}_{stride}", len(bias) // ANCHORS
             own = kernel if kind == "score" else np.zeros((len(bias), 3, stride, stride), np.float32)
             constants |= {f"{name}_w": own, f"{name}_b": bias.astype(np.float32), f"{name}_s": np.array([-1, width])}
             nodes += [
@@ -73,8 +72,8 @@ def write_detector(
                 helper.make_node("Transpose", [f"{name}_m"], [f"{name}_t"], perm=[0, 2, 3, 1]),
                 helper.make_node("Reshape", [f"{name}_t", f"{name}_s"], [name]),
             ]
-            if always and (kind, stride) == ("score", strides[-1]):
-                cells = np.zeros((1, (side or 0) // stride, (side or 0) // stride, anchors), np.float32)
+            if always and (kind, stride) == ("score", STRIDES[-1]):
+                cells = np.zeros((1, (side or 0) // stride, (side or 0) // stride, ANCHORS), np.float32)
                 for x, y in always:
                     cells[0, y, x, 0] = 2.0
                 constants[f"{name}_a"] = cells

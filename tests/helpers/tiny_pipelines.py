@@ -26,6 +26,8 @@ GLM_CODES = 128  # of pictures; a token each, then those that begin and end a pi
 GLM_CHAT = """{% for message in messages %}{% for part in message.content %}\
 {{ part.text if part.type == "text" else "<|code_128|><|image|><|code_129|>" }}{% endfor %}{% endfor %}"""
 Parts = dict[str, Any]  # components by name; a scheduler of flows where they have none
+TEXT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+FLUX = {"num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2}
 
 
 def save(name: str, folder: Path) -> Path:
@@ -63,8 +65,8 @@ def qwen_tokenizer() -> Qwen2Tokenizer:
 
 def clip_text(tokenizer: CLIPTokenizer) -> transformers.CLIPTextModel:
     config = transformers.CLIPTextConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        projection_dim=16, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+        **TEXT, vocab_size=len(tokenizer), projection_dim=16, bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
     return transformers.CLIPTextModel(config)
 
@@ -89,8 +91,7 @@ def pix2pix() -> Parts:
         cross_attention_dim=16, attention_head_dim=2, norm_num_groups=2,
     )  # fmt: skip
     square = {"height": 32, "width": 32}
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.CLIPConfig(vision_config={**vision, "image_size": 32, "patch_size": 16}, projection_dim=16)
+    config = transformers.CLIPConfig(vision_config=TEXT | {"image_size": 32, "patch_size": 16}, projection_dim=16)
     return {
         "vae": kl_vae(4, 4),
         "text_encoder": clip_text(tokenizer),
@@ -103,18 +104,16 @@ def pix2pix() -> Parts:
 
 
 def kontext() -> Parts:
-    clip, byt5 = clip_tokenizer(), ByT5Tokenizer()
-    transformer = diffusers.FluxTransformer2DModel(
-        in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
-        joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=(4, 4, 8), guidance_embeds=True,
-    )  # fmt: skip
+    clip, sizes = clip_tokenizer(), {"in_channels": 16, "joint_attention_dim": 16, "pooled_projection_dim": 16}
     return {
         "vae": kl_vae(5, 4),
         "text_encoder": clip_text(clip),
         "tokenizer": clip,
         "text_encoder_2": t5(),
-        "tokenizer_2": byt5,
-        "transformer": transformer,
+        "tokenizer_2": ByT5Tokenizer(),
+        "transformer": diffusers.FluxTransformer2DModel(
+            **FLUX, **sizes, axes_dims_rope=(4, 4, 8), guidance_embeds=True
+        ),
     }
 
 
@@ -127,8 +126,7 @@ def qwen_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen2_5_VLForConditionalG
     ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("vision_start", "vision_end", "image_pad")}
     config = transformers.Qwen2_5_VLConfig(
         text_config={
-            "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-            "num_attention_heads": 2, "num_key_value_heads": 2,
+            **TEXT, "vocab_size": len(tokenizer), "num_key_value_heads": 2,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
         },
         vision_config={
@@ -167,16 +165,13 @@ def qwen_edit() -> Parts:
 
 def longcat() -> Parts:
     tokenizer = qwen_tokenizer()
-    transformer = diffusers.LongCatImageTransformer2DModel(
-        in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
-        joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=[8, 4, 4],
-    )  # fmt: skip
+    sizes = {"in_channels": 64, "joint_attention_dim": 16, "pooled_projection_dim": 16}
     return {
         "vae": kl_vae(6, 16),
         "text_encoder": qwen_vl(tokenizer),
         "tokenizer": tokenizer,
         "text_processor": qwen_processor(tokenizer),
-        "transformer": transformer,
+        "transformer": diffusers.LongCatImageTransformer2DModel(**FLUX, **sizes, axes_dims_rope=[8, 4, 4]),
     }
 
 
@@ -188,11 +183,10 @@ def flux2_vae() -> diffusers.AutoencoderKLFlux2:
     )  # fmt: skip
 
 
-def flux2_transformer(text: int) -> diffusers.Flux2Transformer2DModel:
+def flux2_transformer() -> diffusers.Flux2Transformer2DModel:
     return diffusers.Flux2Transformer2DModel(
-        in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
-        joint_attention_dim=text, axes_dims_rope=(4, 4, 4, 4),
-    )  # fmt: skip
+        in_channels=16, joint_attention_dim=48, axes_dims_rope=(4, 4, 4, 4), **FLUX
+    )
 
 
 def flux2() -> Parts:
@@ -202,34 +196,30 @@ def flux2() -> Parts:
     )
     config = transformers.Mistral3Config(
         text_config={
-            "model_type": "mistral", "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16,
-            "num_attention_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 2, "head_dim": 8
+            **TEXT, "model_type": "mistral", "vocab_size": len(tokenizer), "num_hidden_layers": 30,
+            "num_key_value_heads": 2, "head_dim": 8
         },
-        vision_config={
-            "model_type": "pixtral", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-            "intermediate_size": 16, "image_size": 32, "patch_size": 16
-        },
+        vision_config=TEXT | {"model_type": "pixtral", "image_size": 32, "patch_size": 16},
         image_token_index=1,
     )  # fmt: skip
     return {
         "vae": flux2_vae(),
         "text_encoder": transformers.Mistral3ForConditionalGeneration(config),
         "tokenizer": tokenizer,
-        "transformer": flux2_transformer(48),
+        "transformer": flux2_transformer(),
     }
 
 
 def klein() -> Parts:
     tokenizer = qwen_tokenizer()
     config = transformers.Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=27, num_attention_heads=2,
-        num_key_value_heads=2, head_dim=8,
-    )  # fmt: skip
+        **TEXT | {"num_hidden_layers": 27}, vocab_size=len(tokenizer), num_key_value_heads=2, head_dim=8
+    )
     return {
         "vae": flux2_vae(),
         "text_encoder": transformers.Qwen3ForCausalLM(config),
         "tokenizer": tokenizer,
-        "transformer": flux2_transformer(48),
+        "transformer": flux2_transformer(),
     }
 
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
+from killing import wait_until
 
-from editjudge.core import images, params, records
+from editjudge.core import params, records
 from editjudge.stages import train_judge
 from editjudge.training import runs
 from editjudge.training.settings import TrainJudgeSetting
@@ -28,10 +28,6 @@ TASK = "subject_remove"
 def setting(**changes: Any) -> TrainJudgeSetting:
     """The committed training, changed."""
     return replace(train_judge.read_setting(params.load(ROOT / "params.yaml")), **changes)
-
-
-def picture(seed: int, height: int = 32) -> bytes:
-    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (height, 32, 3), dtype=np.uint8))
 
 
 def pair(number: int) -> records.Row:
@@ -96,11 +92,9 @@ def project(folder: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatc
 def kill_after(folder: Path, stage: Sequence[str], step: int, wait: float = 0.0) -> None:
     """Runs the stage's command in a process of its own, and kills it so many seconds after it has saved a step."""
     process = subprocess.Popen([sys.executable, *stage], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not [*folder.glob(f"work/*/*/checkpoints/checkpoint-{step}/whole")]:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    saved = f"work/*/*/checkpoints/checkpoint-{step}/whole"
+    wait_until(lambda: process.poll() is not None or any(folder.glob(saved)), 300.0)
+    assert process.poll() is None
     time.sleep(wait)
     process.kill()
     process.wait()

@@ -1,8 +1,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import yaml
 from chat_client import ask, chat_server, questions
 from chat_client import setting as endpoint
 from killing import wait_until
+from tiny_base import here
 
 from editjudge.core import images, params, prompts
 from editjudge.engine.workers import cores
@@ -31,8 +31,7 @@ from editjudge.models.chat.settings import EndpointSetting, ServedSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 
 ROOT = Path(__file__).parents[2]
-RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
-BOX = ((30, 20, 66, 52),)
+MEASURES = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
 NO_MEMORY = {"value": None, "reason": "out of memory, even for one at a time"}
 
 
@@ -43,7 +42,8 @@ def question(photo: np.ndarray) -> Question:
     good[20:52, 30:66, 0] = 255 - good[20:52, 30:66, 0]
     bad = good.copy()
     bad[:, :20] = 128
-    return Question("q", "Make it red.", *map(images.encode_png, (photo, good, bad)), context=Context(RECIPE, BOX))
+    asked = Context(load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml"), ((30, 20, 66, 52),))
+    return Question("q", "Make it red.", *map(images.encode_png, (photo, good, bad)), context=asked)
 
 
 def form(prompt: str, dimension: Dimension) -> ChatForm:
@@ -62,8 +62,7 @@ def setting(model: Path) -> dict:
 
 
 def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Question, tmp_path: Path) -> None:
-    rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
-    with opening.open_judge("judges.m", rule, tmp_path / "c") as judge:
+    with opening.open_judge("judges.m", MEASURES, tmp_path / "c") as judge:
         [answer, without] = judge.compare([question, replace(question, key="bare", context=None)])
         assert judge.store.counts() == {"computed": 2, "reused": 0}, "each image once, whatever the order"
     assert (answer.forward.winner, answer.backward.winner, answer.combined.winner) == ("Image A", "Image B", "Image A")
@@ -72,7 +71,6 @@ def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Qu
 
 def test_a_judge_by_measures_without_memory_is_unfinished(question, tmp_path, monkeypatch) -> None:
     """B lacks a value that A has; the other question has all."""
-    rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
     other, plain = replace(question, key="other", b=question.source), batch.measure_all
 
     def scarce(prompts: Any, *rest: Any) -> list[list[dict]]:
@@ -82,7 +80,7 @@ def test_a_judge_by_measures_without_memory_is_unfinished(question, tmp_path, mo
         return found
 
     monkeypatch.setattr(batch, "measure_all", scarce)
-    with opening.open_judge("judges.m", rule, tmp_path / "c") as judge:
+    with opening.open_judge("judges.m", MEASURES, tmp_path / "c") as judge:
         judge.compare([question, other])
     gap = judge.account.gap("judges.m")
     assert (gap.kinds, gap.total) == ({"memory": 2}, 4), "both orders of one question of two"
@@ -245,17 +243,6 @@ def test_replies_are_read_when_they_are_used(question, tmp_path, monkeypatch) ->
         assert again()[2] > 0, "another word is another question"
 
 
-class Here(nullcontext):
-    """A worker in this process, where it is seen."""
-
-    def __init__(self, load: Callable[[str], Callable[[Any], Any]], places: list[str], stay: bool) -> None:
-        super().__init__(self)
-        self.answer = load("cpu")
-
-    def in_order(self, items: Iterable[Any]) -> Iterator[Any]:
-        return map(self.answer, items)
-
-
 @pytest.mark.parametrize("name", ["reason_last", "viescore_25"])
 def test_an_answer_about_one_dimension_is_none_about_another(name, question, base_dir, tmp_path, monkeypatch) -> None:
     how, asked = setting(base_dir) | {"prompt": name}, []
@@ -263,7 +250,7 @@ def test_an_answer_about_one_dimension_is_none_about_another(name, question, bas
     monkeypatch.setattr(
         ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
     )
-    monkeypatch.setattr(models, "Workers", Here)
+    monkeypatch.setattr(models, "Workers", here)
     counts = []
     for dimension in ("visual_quality", "instruction_following", "visual_quality"):
         with opening.open_judge("judges.j", how, tmp_path / "c") as judge:

@@ -28,7 +28,6 @@ from editjudge.models.chat.checkpoint import load_processor
 
 RUBRICS = ("\nIs it done? {{1-4}}\n\nText - {text_prompt}\n", "\nIs it clean?\nText - {text_prompt}\n")
 CLOSING = "\nNow the rating: <|Reward|>\n\nEND\n"
-SIZES = {"shortest_edge": 56 * 56, "longest_edge": 12845056}  # of the bases
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +47,7 @@ def words(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny_families.save("qwen2_5_vl", tmp_path_factory.mktemp("base") / "base")
     processor = load_processor(folder)
-    processor.image_processor.size = SIZES
+    processor.image_processor.size = {"shortest_edge": 56 * 56, "longest_edge": 12845056}  # of the bases
     processor.save_pretrained(folder)
     # More rows than tokens, as the bases have: they shrink.
     net = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)

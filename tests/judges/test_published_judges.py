@@ -6,11 +6,8 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -20,6 +17,7 @@ import yaml
 from peft import LoraConfig, get_peft_model
 from pictures import png
 from safetensors.torch import load_file, save_file
+from tiny_base import here
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
@@ -37,7 +35,6 @@ from editjudge.models.serve import launch
 from editjudge.models.weights.adapter import WEIGHTS
 from editjudge.models.weights.merge import merge_adapter
 
-READY = Path(__file__).parents[2] / "configs/judges.yaml"
 WORDS = {
     "editscore/vie_prompts.py": "import nothing\n_context_no_delimit_reasoning_first = 'In JSON.\\n'\n"
     "_prompts_0shot_two_image_edit_rule = 'Two images.\\n'\n_prompts_0shot_rule_PQ = 'Alone, 0 to 10.\\n'\n"
@@ -74,7 +71,6 @@ def scripted(words: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sc
     """scripted(where, entry, said): a judge or rater on a tiny checkpoint in this process, which runs for four tokens;
     said(chat) is then what it said."""
     monkeypatch.setattr(models, "gpus_apart", lambda *_: 0)
-    here = lambda load, places, **_: nullcontext(SimpleNamespace(in_order=partial(map, load("cpu"))))  # noqa: E731
     monkeypatch.setattr(models, "Workers", here)
     run = ChatModel.reply
 
@@ -180,7 +176,7 @@ def test_words_that_are_missing_or_others_are_said_to_be_the_authors(workdir: Pa
         open_judge("judges.j", given | {"prompt": "pvc_judge", "rule": "agreement"})
 
 
-READY_ENTRIES = yaml.safe_load(READY.read_text())
+READY_ENTRIES = yaml.safe_load((Path(__file__).parents[2] / "configs/judges.yaml").read_text())
 
 
 def test_every_ready_entry_is_a_setting(words: None) -> None:

@@ -47,16 +47,16 @@ def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
 
 
 # The examples of the public benchmark's own pages (Basic and UGE, commit 3760afd), with what a person reads in them.
-PUBLISHED = [
-    ("adjust", "Prompt Compliance: 1\nVisual Seamlessness: 1\nPhysical & Detail Fidelity: 1", (1, 1, 1)),
-    ("adjust", "Prompt Compliance: 1\nVisual Seamlessness: 4\nPhysical & Detail Fidelity: 4", (1, 4, 4)),
-    ("style", "Style Fidelity: 1\nContent Preservation: 5\nRendering Quality: 5", (1, 5, 5)),
-    ("style", "Style Fidelity: 5\nContent Preservation: 4\nRendering Quality: 3", (5, 3, 4)),
-    ("action", "Action Fidelity: 5\nIdentity Preservation: 4\nVisual & Anatomical Coherence: 3", (5, 3, 4)),
-]
-
-
-@pytest.mark.parametrize(("type_", "lines", "expected"), PUBLISHED)
+@pytest.mark.parametrize(
+    ("type_", "lines", "expected"),
+    [
+        ("adjust", "Prompt Compliance: 1\nVisual Seamlessness: 1\nPhysical & Detail Fidelity: 1", (1, 1, 1)),
+        ("adjust", "Prompt Compliance: 1\nVisual Seamlessness: 4\nPhysical & Detail Fidelity: 4", (1, 4, 4)),
+        ("style", "Style Fidelity: 1\nContent Preservation: 5\nRendering Quality: 5", (1, 5, 5)),
+        ("style", "Style Fidelity: 5\nContent Preservation: 4\nRendering Quality: 3", (5, 3, 4)),
+        ("action", "Action Fidelity: 5\nIdentity Preservation: 4\nVisual & Anatomical Coherence: 3", (5, 3, 4)),
+    ],
+)
 def test_published_replies_are_read_by_name(type_, lines, expected):
     reply = f"Brief reasoning: No texture change applied; shell remains textured.\n{lines}"
     assert load("imgedit", type_).read(reply) == (dict(zip(DIMENSIONS, expected, strict=True)), None)
@@ -132,27 +132,19 @@ def test_what_a_person_reads_is_read(reply):
         ("", "no clear number"),
         ("I'm sorry, but I can't assist with that request.", "no clear number"),
         ("The edit is good, I would give it four out of five.", "no clear number"),
-        (LINES.replace("4", "N"), "Instruction Adherence: no clear number"),
-        (LINES.replace("4", "A number from 1 to 5"), "Instruction Adherence: no clear number"),
         (LINES.replace("Detail Preservation", "Details"), "Detail Preservation: no clear number"),
-        (LINES.replace("4", "0"), "0 is no whole number in 1..5"),
-        (LINES.replace("4", "6"), "6 is no whole number in 1..5"),
-        (LINES.replace("4", "-3"), "-3 is no whole number in 1..5"),
-        (LINES.replace("4", "40"), "40 is no whole number in 1..5"),
-        (LINES.replace("4", "3.5"), "3.5 is no whole number in 1..5"),
-        (LINES.replace("4", "3-4"), "Instruction Adherence: no clear number"),
-        (LINES.replace("4", "3 to 4"), "Instruction Adherence: no clear number"),
-        (LINES.replace("4", "3, 4"), "Instruction Adherence: no clear number"),
-        (LINES.replace("4", "8/10"), "Instruction Adherence: no clear number"),
+        *((LINES.replace("4", n), f"{n} is no whole number in 1..5") for n in ("0", "6", "-3", "40", "3.5")),
         (LINES.replace("4", "yes"), "Instruction Adherence: yes"),
         (LINES + "\nInstruction Adherence: 5", "Instruction Adherence: 4 and 5"),
         ("<think>" + LINES, "before its thinking does"),
-        (LINES.replace("4", "Good (4 of 6)"), "Instruction Adherence: no clear number"),
-        (LINES.replace("4", "mostly (90%)"), "Instruction Adherence: no clear number"),
-        (LINES.replace(": 4", " is 3 times better"), "Instruction Adherence: no clear number"),
-        (LINES.replace(": 4", " is 4 and 5 for the hat"), "Instruction Adherence: no clear number"),
-        (LINES.replace(": 4", "\n\nOverall\nScore: 4"), "Instruction Adherence: no clear number"),
-        (LINES.replace(": 4", "\nSee below.\nAverage\nScore: 4"), "Instruction Adherence: no clear number"),
+        *(
+            (LINES.replace(": 4", said), "Instruction Adherence: no clear number")
+            for said in (
+                *(": N", ": A number from 1 to 5", ": 3-4", ": 3 to 4", ": 3, 4", ": 8/10", ": Good (4 of 6)"),
+                *(": mostly (90%)", " is 3 times better", " is 4 and 5 for the hat", "\n\nOverall\nScore: 4"),
+                "\nSee below.\nAverage\nScore: 4",
+            )
+        ),
         (TABLE.replace("| 4 |", "| 5 | 4 |"), "Instruction Adherence: no clear number"),
         ("综合评分\uff1a4", "no clear number"),
         (json.dumps({"overall": {"score": 4}, "editing_quality": 3, "detail_preservation": 2}), "no clear number"),
@@ -222,19 +214,13 @@ def numbers_in(form: Rubric, text: str) -> tuple[tuple[float, ...] | None, float
 
 SCALES = [10, 25]
 TEN = pointwise(10, "visual_consistency")
-EVERY = [
-    (scale, aspect) for scale in SCALES for aspect in prompts.names("judges/prompts/dimensions") if aspect != "overall"
-]
+ASPECTS = [aspect for aspect in prompts.names("judges/prompts/dimensions") if aspect != "overall"]
 
 
 def published(judge: str) -> list[dict]:
     """What a judge answered: the JSON object of each reply as its authors published it."""
     rows = map(json.loads, (REAL / f"results_{judge}_0shot.jsonl").read_text().splitlines())
     return [{key: row[key] for key in row if key in ("score", "reasoning")} for row in rows]
-
-
-def texts(chat: list[dict]) -> str:
-    return "".join(part.get("text", "[image]") for turn in chat for part in turn["content"])
 
 
 def expected(score: object, scale: int) -> tuple[float, ...] | None:
@@ -279,11 +265,12 @@ def test_real_replies_broken_are_read_right_or_refused(judge, parsed, refused):
     assert (counts[True], counts[False]) == (parsed, refused)
 
 
-@pytest.mark.parametrize(("scale", "aspect"), EVERY)
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("aspect", ASPECTS)
 def test_every_chat_shows_its_images_and_names_its_scale(scale, aspect):
     style = pointwise(scale, aspect)
     chat = style.messages("Remove the cup")
-    text = texts(chat)
+    text = "".join(part.get("text", "[image]") for turn in chat for part in turn["content"])
     assert text.count("[image]") == len(style.images)
     assert f"0 to {scale}" in text
     assert ("Remove the cup" in text) == (aspect != "visual_quality")
@@ -365,19 +352,19 @@ def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning
         assert 0 <= value <= 10
 
 
-def scored(value: float | None, reason: str = "") -> Score | Unscored:
-    return Unscored(reason) if value is None else Score(value, {})
-
-
 @pytest.mark.parametrize(
-    ("a", "b", "margin", "winner"),
+    ("a", "b", "margin", "winner", "reason"),
     [
-        *[(8, 7, 0, "Image A"), (7, 8, 0, "Image B"), (8, 8, 0, "Tie"), (0, 0, 0, "Tie"), (8, 7, 1, "Tie")],
-        *[(8, 7, 0.9, "Image A"), (3.2, 2.8, 0.4, "Tie"), (2.8, 3.2, 0.4, "Tie")],
+        *[(8, 7, 0, "Image A", None), (7, 8, 0, "Image B", None), (8, 8, 0, "Tie", None), (0, 0, 0, "Tie", None)],
+        *[(8, 7, 1, "Tie", None), (8, 7, 0.9, "Image A", None)],
+        *[(3.2, 2.8, 0.4, "Tie", None), (2.8, 3.2, 0.4, "Tie", None)],
+        *[("cut", 10, 0, None, "Image A: cut"), (0, "cut", 10, None, "Image B: cut")],
+        ("x", "y", 0, None, "Image A: x; Image B: y"),
     ],
 )
-def test_the_higher_score_wins(a, b, margin, winner):
-    assert winner_of(scored(a), scored(b), margin) == (winner, None)
+def test_the_higher_score_wins_and_a_missing_one_gives_no_winner(a, b, margin, winner, reason):
+    first, second = (Unscored(side) if isinstance(side, str) else Score(side, {}) for side in (a, b))
+    assert winner_of(first, second, margin) == (winner, reason)
 
 
 @pytest.mark.parametrize(
@@ -387,9 +374,3 @@ def test_a_margin_outside_the_scale(field, margin):
     given = {"backend": "endpoint", "model": "m", "base_url": "http://h/v1", "rule": "agreement", field: margin}
     with pytest.raises(ParamsError, match=f"judges.j.{field} must be"):
         read("judges.j", JudgeSetting, given)
-
-
-def test_a_missing_score_gives_no_winner():
-    assert winner_of(scored(None, "cut"), scored(10), 0) == (None, "Image A: cut")
-    assert winner_of(scored(0), scored(None, "cut"), 10) == (None, "Image B: cut")
-    assert winner_of(scored(None, "x"), scored(None, "y"), 0) == (None, "Image A: x; Image B: y")

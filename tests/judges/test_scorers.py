@@ -205,16 +205,13 @@ def layers(part: nn.Module) -> list[str]:
     return [repr(layer).partition(", bias")[0] for layer in part.children()]
 
 
-def test_the_published_head_of_editreward():
+def test_the_published_head_of_editreward_and_one_of_scores_that_knows_no_deviation():
     head = Head("gaussian", 2, 96, (1024, 16), 0.05, shared=False)
     assert len(head.parts) == 2
     linear = "Linear(in_features={}, out_features={}"
     expected = [linear.format(96, 1024), "ReLU()", "Dropout(p=0.05, inplace=False)", linear.format(1024, 16), "ReLU()"]
     assert layers(head.parts[0]) == [*expected, linear.format(16, 2)]
     assert all(weight.dtype == torch.float32 for weight in head.parameters())
-
-
-def test_a_head_of_scores_knows_no_deviation_and_may_be_one_layer():
     assert layers(Head("score", 1, 8, (4,), 0.0, shared=False).parts[0])[-1].startswith("Linear(in_features=4, out_f")
     only = Head("score", 1, 8, (), 0.0, shared=False)
     assert len(only.parts[0]) == 1

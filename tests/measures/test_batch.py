@@ -38,6 +38,7 @@ from editjudge.measures.annotation.slots import Models
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, measure_response
 from editjudge.vision import lpips
+from tools.trials.random_models import write_lpips
 
 ROOT = Path(__file__).parents[2]
 BOX = (30, 20, 66, 52)
@@ -58,11 +59,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
     folder = tmp_path_factory.mktemp("models")
     return SlotSetting(
         device="cpu",
-        clip=str(tiny_models.save(tiny_models.clip(), folder / "clip", tiny_models.CLIP_PROCESSOR)),
-        dinov3=str(tiny_models.save(tiny_models.dinov3(), folder / "dinov3", tiny_models.DINO_PROCESSOR)),
-        segmenter=str(tiny_models.save(tiny_models.sam2(), folder / "sam2")),
-        depth=str(tiny_models.save(tiny_models.depth(), folder / "depth", tiny_models.DEPTH_PROCESSOR)),
-        lpips=str(tiny_models.write_lpips(folder / "lpips.safetensors")),
+        lpips=str(write_lpips(folder / "lpips.safetensors")),
+        **{slot: str(tiny_models.write(slot, folder / slot)) for slot in tiny_models.SLOTS},
     )
 
 
@@ -205,7 +203,7 @@ def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray,
 
 def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(photo: np.ndarray, tmp_path: Path) -> None:
     """Only the class that loads them sees it."""
-    folder = tiny_models.save(tiny_models.dinov3(), tmp_path / "dinov3", tiny_models.DINO_PROCESSOR)
+    folder = tiny_models.write("dinov3", tmp_path / "dinov3")
     weights = load_file(folder / "model.safetensors")
     save_file(
         {name: value for name, value in weights.items() if not name.startswith("layer.1.")},
@@ -221,12 +219,12 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
 
 
 def test_other_weights_in_the_same_place_are_another_version_and_other_models_settings_none(tmp_path: Path) -> None:
-    setting = SlotSetting(lpips=str(tiny_models.write_lpips(tmp_path / "w.safetensors", seed=0)))
+    setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors", seed=0)))
     first = slots.version(["lpips", "segmenter"], setting)
     assert first["segmenter"] == "grabcut"
     others = replace(setting, dtype="bfloat16", insightface={"threshold": 0.3})
     assert slots.version(["lpips", "segmenter"], others) == first
-    tiny_models.write_lpips(tmp_path / "w.safetensors", seed=1)
+    write_lpips(tmp_path / "w.safetensors", seed=1)
     assert slots.version(["lpips", "segmenter"], setting) != first
 
 

@@ -36,27 +36,23 @@ PUBLISHED = {
     "color_alter": (["lpips", "emd"], ["L_channel_ssim", "dinov3_structure_similarity"]),
     "material_alter": (["lpips", "emd"], ["depth_ssim", "dinov3_structure_similarity"]),
     "size_adjustment": (["lpips", "emd"], ["sam_dino_cls_sim", "sam_clip_cls_sim"]),
-    "subject_add": (["lpips", "emd", "ssim"], []),
-    "subject_remove": (["lpips", "emd", "ssim"], []),
-    "subject_replace": (["lpips", "emd", "ssim"], []),
-    "text_editing": (["lpips", "emd", "ssim"], []),
-    "oref": ([], ["sam_dino_cls_sim", "sam_clip_cls_sim"]),
-    "object_extraction": ([], ["sam_dino_cls_sim", "sam_clip_cls_sim"]),
     "cref": ([], ["max_match_face_ID_sim"]),
 }
 _PERSON = ["face_ID_sim", "hair_high_frequency_diff", "body_appearance_dino_cosine_sim"]
 PUBLISHED |= dict.fromkeys(("ps_human", "motion_change"), (["lpips", "bg_faceID_sim"], _PERSON))
+PUBLISHED |= dict.fromkeys(("oref", "object_extraction"), ([], ["sam_dino_cls_sim", "sam_clip_cls_sim"]))
+_PLACED = ("subject_add", "subject_remove", "subject_replace", "text_editing")
+PUBLISHED |= dict.fromkeys(_PLACED, (["lpips", "emd", "ssim"], []))
 # Where boxes are sought.
 SOURCE = ["subject_remove", "color_alter", "material_alter", "cref"]  # the others': in both images
 SOUGHT = {"subject_add": "edited"} | dict.fromkeys(SOURCE, "source")
-HUMAN = ("cref", "ps_human", "motion_change")
 
 
 def folder_of(task: str) -> str:
     """The pipeline of the reference."""
     if task not in PUBLISHED:
         return "vlm_as_a_judge"
-    return "human_centric" if task in HUMAN else "object_centric"
+    return "human_centric" if task in ("cref", "ps_human", "motion_change") else "object_centric"
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -111,7 +107,6 @@ def place(tmp_path: Path) -> Path:
 
 
 SOUND = (PIPELINES / "object_centric/color_alter.yaml").read_text()
-LINE = {words: number for number, words in enumerate(SOUND.splitlines(), 1)}
 WRONG = [  # what stands in the file, what in its place, what is said; the line that is named where it is another
     ("  - lpips", "  - lpipz", "unedit_area: unknown measure 'lpipz'; did you mean lpips. known: .*emd.*lpips"),
     ("  - lpips", "  - 3", "areas.unedit_area.0: 3 is not of type 'string'"),
@@ -151,7 +146,7 @@ def test_what_is_wrong_is_named_with_its_line(place: Path, wrong: tuple[str, ...
     old, new, message, line = (*wrong, wrong[0])[:4]
     assert f"\n{SOUND}".count(f"\n{old}") == 1
     place.write_text(f"\n{SOUND}".replace(f"\n{old}", f"\n{new}")[1:])
-    number = next(number for text, number in LINE.items() if text.startswith(line))
+    number = next(n for n, text in enumerate(SOUND.splitlines(), 1) if text.startswith(line))
     with pytest.raises(FileError, match=message) as error:
         load_recipe(place)
     assert f"{place}:{number}: " in str(error.value)

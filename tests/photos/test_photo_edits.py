@@ -78,9 +78,10 @@ def graph(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> l
     values = {name: VALUES[name] for name in ("photo_pool", "regions", "instructions")}
     values["instructions"] = values["instructions"] | changes
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    for stage in (photo_pool, regions, instructions):
-        if stage is instructions or not Path("data/photos/records.jsonl").exists():
-            stage.run()
+    if not Path("data/photos/records.jsonl").exists():
+        photo_pool.run()
+        regions.run()
+    instructions.run()
     return records.read(Path("data/photos/edits.parquet"), "photo_edits")
 
 
@@ -256,12 +257,9 @@ def test_places_and_sizes_in_words() -> None:
     assert [edits.rough_size((0, 0, side, side), 90, 90) for side in (45, 30, 9)] == ["large", "medium-sized", "small"]
 
 
-POOL = params.load(ROOT / "params.yaml")["photo_pool"]
-
-
 def pooled(**changes: object) -> tuple[list[dict], dict, list[list[str]]]:
     """The pool's rows, its metrics, and the lines of what was refused."""
-    Path("params.yaml").write_text(yaml.safe_dump({"photo_pool": POOL | changes}))
+    Path("params.yaml").write_text(yaml.safe_dump({"photo_pool": VALUES["photo_pool"] | changes}))
     photo_pool.run()
     refused = Path("data/refused/photo_pool.csv").read_text().splitlines()[1:]
     rows = records.read(Path("data/photos/pool.parquet"), "photo_pool")
@@ -309,7 +307,7 @@ def test_any_number_of_workers_gives_the_same_pool_and_regions(tmp_path: Path, m
         monkeypatch.setattr(models, "GROUP", 4)
         monkeypatch.setattr(models, "places", lambda _, count=count: ["cpu"] * count)
         pooled()
-        Path("params.yaml").write_text(yaml.safe_dump({"photo_pool": POOL, "regions": VALUES["regions"]}))
+        Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
         regions.run()
         found.add(tuple(Path(f"data/photos/{name}").read_bytes() for name in ("pool.parquet", "records.jsonl")))
     assert len(found) == 1
@@ -367,7 +365,7 @@ def test_settings_are_checked(workdir: Path, change: dict, message: str) -> None
 
 
 def test_templates_are_asked_for_what_they_have() -> None:
-    section = params.load(ROOT / "params.yaml")["instructions"]
+    section = VALUES["instructions"]
     with pytest.raises(params.ParamsError, match=r"instructions.types style needs a writer: templates have add"):
         read_setting("instructions", Instructions, section | {"types": ["style"]})
     with pytest.raises(params.ParamsError, match=r"instructions.images the folder of the records' photographs is m"):
@@ -381,13 +379,12 @@ TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", 
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Checkpoints by name."""
     root = tmp_path_factory.mktemp("models")
-    tiny_models.save(tiny_models.sam2(), root / "sam2")
     made = {
         "dino": tiny_models.save_detector(root / "dino"),
         "owl": tiny_models.owlv2_folder(root / "owl"),
         "clip": tiny_models.clip_folder(root / "clip"),
         "head": tiny_models.laion_head(root / "head.safetensors"),
-        "sam2": root / "sam2",
+        "sam2": tiny_models.write("segmenter", root / "sam2"),
     }
     return {name: str(path) for name, path in made.items()}
 

@@ -13,10 +13,12 @@ import pytest
 import tiny_hub
 import torch
 import yaml
+from pictures import png
 from PIL import Image
 
 from editjudge.core import images, params, records
 from editjudge.engine import workers
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 from editjudge.stages import embed
@@ -26,16 +28,11 @@ SECTION = {"backend": "embedded", "dtype": "float32", "shard": 4, "model": "none
 SECTION |= {"batch_size": 2, "vectors": "vectors_{task}.npy"}
 
 
-def image(seed: int, height: int = 64) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 255, (height, 96, 3), dtype=np.uint8)
-    return images.encode_png(pixels)
-
-
 @pytest.fixture
 def pool(workdir: Path) -> list[dict]:
     """A folder with ten raw pairs, in which the stage runs."""
     rows = [
-        {"key": f"k{n}", "task": "t", "instruction": f"Make the {n} cats {'very ' * n}red", "image": image(n)}
+        {"key": f"k{n}", "task": "t", "instruction": f"Make the {n} cats {'very ' * n}red", "image": png(n, 64, 96)}
         | {"edit": None, "origin": None, "regions": []}
         for n in range(10)
     ]
@@ -197,8 +194,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_hub.write_embedder(tmp_path_factory.mktemp("model"))
 
 
-def test_qwen3_vl_embeds_image_and_instruction_in_one_input(checkpoint: Path) -> None:
-    rgbs = [images.decode(image(n, 64 + 32 * n)) for n in range(5)]
+def test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_state(checkpoint: Path) -> None:
+    rgbs = [images.decode(png(n, 64 + 32 * n, 96)) for n in range(5)]
     texts = ["red", "Remove the dog. " * 5, "Make it blue", "a", "Make the cat red"]
     model = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=2)
     found = model.embed(rgbs, texts)
@@ -211,19 +208,15 @@ def test_qwen3_vl_embeds_image_and_instruction_in_one_input(checkpoint: Path) ->
     half = Qwen3VLEmbedder(str(checkpoint), "bfloat16", batch_size=2)
     assert half.model.dtype == torch.bfloat16
     assert np.allclose(half.embed(rgbs, texts), found, atol=0.05)
-
-
-def test_qwen3_vls_vectors_are_the_models_last_hidden_states(checkpoint: Path) -> None:
-    from editjudge.models.chat.checkpoint import load_model, load_processor
-
-    picture, text = images.decode(image(3)), "Make the cat red"
-    content = [{"type": "image", "image": Image.open(io.BytesIO(image(3)))}, {"type": "text", "text": text}]
+    # A vector is the model's last hidden state.
+    picture, text = png(3, 64, 96), "Make the cat red"
+    content = [{"type": "image", "image": Image.open(io.BytesIO(picture))}, {"type": "text", "text": text}]
     inputs = load_processor(checkpoint).apply_chat_template(
         [{"role": "user", "content": content}], tokenize=True, return_dict=True, return_tensors="pt"
     )
     with torch.no_grad():
         states = load_model(checkpoint).model(**inputs).last_hidden_state[0, -1].numpy()
-    found = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=1).embed([picture], [text])[0]
+    found = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=1).embed([images.decode(picture)], [text])[0]
     assert np.allclose(found, states / np.linalg.norm(states), atol=1e-5)
 
 

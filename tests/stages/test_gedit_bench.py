@@ -16,8 +16,7 @@ from editjudge.stages import gedit_bench
 HARD = 'Say "hi"\n日本 🎨 ../../etc/passwd ' + "x" * 10_000
 
 pytestmark = pytest.mark.usefixtures("workdir")
-ROOT = Path(__file__).parents[2]
-RAW_PAIRS = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
+RAW_PAIRS = params.load(Path(__file__).parents[2] / "params.yaml")["raw_pairs"] | {"image_side": 96}
 
 
 def run(**setting: Any) -> list[dict]:

@@ -59,7 +59,7 @@ def test_judges_models_that_are_folders_are_deps() -> None:
     stale, dvc = mended(judges=judges, train_judge={"base": "owner/base"}, **own)
     own = ["annotate.deps", "train_judge.deps", "learning_curve.deps", "merge_judge.deps", "judge_benchmark.deps"]
     assert stale[:5] == own
-    found = {stage: dvc["stages"][stage].get("do", dvc["stages"][stage])["deps"] for stage in dvc["stages"]}
+    found = {stage: body(stage, dvc)["deps"] for stage in STAGES}
     assert [dep for dep in found["judge_benchmark"] if dep[0] == "/"] == ["/own/model", "/base"]
     assert [dep for dep in found["compare_models"] if dep[0] == "/"] == ["/own/model"]
     assert "models/judge" not in found["compare_models"], "no training is waited for"

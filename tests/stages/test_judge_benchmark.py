@@ -343,7 +343,6 @@ def test_a_judge_is_asked_about_what_the_benchmark_measures(workdir: Path) -> No
     assert all(row["winner"] == "Tie" for row in found["gpt"])
 
 
-BASELINES = ("clip_t", "clip_d", "clip_i", "dino_i")
 STRENGTHS = {"good": 6, "fair": 40, "poor": 90, "worst": 160}  # noise in an edit, grey levels
 NAMES = list(STRENGTHS)
 
@@ -405,7 +404,8 @@ def save(file: Path, data: bytes) -> None:
 @pytest.mark.parametrize(("form", "write", "broken"), [("editreward", editreward, 1), ("imagenhub", imagenhub, 3)])
 def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str, write: Any, broken: int) -> None:
     clip = str(clip_folder(Path("clip").absolute()))
-    scorers = {name: {"kind": name, "model": "embedded" if name == "dino_i" else clip} for name in BASELINES}
+    scorers = {name: {"kind": name, "model": clip} for name in ("clip_t", "clip_d", "clip_i")}
+    scorers["dino_i"] = {"kind": "dino_i", "model": "embedded"}
     scorers["tiny"] = {"kind": "checkpoint", "model": "scorer", "dtype": "float32", "batch_size": 8}
     judges = {name: {"backend": "scorer", "scorer": name, "rule": "agreement"} for name in scorers}
     values = {"tasks": {}, "measures": {}, "judges": judges, "scorers": scorers, "unfinished": {"judge_benchmark": 0.6}}

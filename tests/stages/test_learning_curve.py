@@ -12,8 +12,6 @@ import yaml
 from editjudge.core import images, params, records
 from editjudge.stages import learning_curve
 
-ROOT = Path(__file__).parents[2]
-
 
 def picture(seed: int) -> np.ndarray:
     rough = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
@@ -41,14 +39,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             | {"damages": [0.0, 9.0][:: 1 if first else -1]}
         )
     records.write(tmp_path / "data/probe_bench.parquet", bench, "vcreward_bench")
-    values = params.load(ROOT / "params.yaml")
+    values = params.load(Path(__file__).parents[2] / "params.yaml")
     values["train_judge"] |= {"learning_rate": 3e-3, "max_steps": 24, "global_batch": 8, "held_out_share": 0.0}
     values["learning_curve"] = {"judge": {"shares": [0, 1.0]}}
     values["train_judge"] |= {"test_share": 0.0, "launch": values["train_judge"]["launch"] | {"processes": 1}}
     return training_pairs.project(tmp_path, values, monkeypatch)
 
 
-def test_a_judge_learns_what_the_labels_say(project: Path) -> None:
+def test_a_judge_learns_what_the_labels_say_and_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
     learning_curve.run("judge")
     with open("plots/learning_curve/judge.csv") as file:
         base, trained = csv.DictReader(file)
@@ -58,9 +56,6 @@ def test_a_judge_learns_what_the_labels_say(project: Path) -> None:
     assert float(trained["gain"]) == pytest.approx(float(trained["accuracy"]) - float(base["accuracy"]), abs=1e-5)
     (swapped,) = learning_curve.rows(params.load(), (1.0,), True)
     assert swapped["accuracy"] < 0.1
-
-
-def test_a_smaller_part_lies_in_a_larger_one_and_a_share_beyond_all_pairs_is_named(project: Path) -> None:
     pairs = records.read(learning_curve.PAIRS, "train_pairs")
     half, whole = (learning_curve.part_of(pairs, share, False) for share in (0.5, 1.0))
     assert whole == pairs

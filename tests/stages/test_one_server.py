@@ -21,13 +21,12 @@ from editjudge.stages import compare_models
 from editjudge.stages.graph.arena import ArenaPlan
 from editjudge.training.lesson import lora
 
-ROOT = Path(__file__).parents[2]
 DIMENSIONS = ["visual_consistency", "overall"]
 PLAN = ArenaPlan(budget=4, seed=0, least_share=0.5, few_images="keep")
 
 
 def test_dimensions_of_an_arena_start_one_server_and_hash_once(base_dir, workdir, monkeypatch) -> None:
-    values = params.load(ROOT / "params.yaml")
+    values = params.load(Path(__file__).parents[2] / "params.yaml")
     values["serve"]["port"] = 0
     adapted(load_model(base_dir), workdir / "adapter", lora(setting(lora_rank=4, lora_alpha=8)))
     how = {"backend": "served", "model": str(base_dir), "adapter": str(workdir / "adapter")}

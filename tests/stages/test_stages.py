@@ -28,15 +28,12 @@ def prompts() -> list[dict]:
     return scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
 
 
-def edit_all(rows: list[dict], model: str, entry: dict, cache: resume.RecordCache) -> list[candidates.Candidate]:
-    wanted = [candidates.EditPrompt("data", row) for row in rows]
-    return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache)[0]
-
-
 def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(prompts, tmp_path) -> None:
     broken = [prompts[0] | {"key": "html", "image": b"<html>"}, prompts[1] | {"key": "none", "edit": None}]
+    wanted = [candidates.EditPrompt("data", row) for row in (*prompts, *broken)]
+    leaky = settings.read({"editors": {"m": {"kind": "leaky", "amount": 2.0, "seed": 1}}}, "m")
     with resume.RecordCache(tmp_path / "c") as cache:
-        made = edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
+        made, _ = candidates.edit_all(wanted, "m", leaky, cache)
         rows = list(candidates.rows(made, "m", cache.data))
     records.check("candidates", rows, "candidates")
     assert [row["key"] for row in rows] == [*(p["key"] for p in prompts), "html", "none"]
@@ -68,17 +65,14 @@ def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: lis
     assert probe_bench.make_pair(prompts[0], {"precise": 0.0, "unedited": 0.0}, 1.0, seed=1) is None
 
 
-def answer(key: str, forward: str | None, backward: str | None, combined: str | None) -> BothOrders:
-    one, two, both = (Verdict(key, w, None, "", None if w else "prose") for w in (forward, backward, combined))
-    return BothOrders(one, two, both)
-
-
 def say(pairs: list[tuple[dict, str, str]]) -> list[BothOrders]:
     """A judge for whom the model with the earlier name is better, and that cannot read one prompt."""
-    winners = [None if p["key"] == "p1" else "Image A" if a < b else "Image B" for p, a, b in pairs]
-    return [
-        answer(compare_models.match_key(p["key"], a, b), w, w, w) for (p, a, b), w in zip(pairs, winners, strict=True)
-    ]
+    answers = []
+    for prompt, a, b in pairs:
+        winner = None if prompt["key"] == "p1" else "Image A" if a < b else "Image B"
+        key, reason = compare_models.match_key(prompt["key"], a, b), None if winner else "prose"
+        answers.append(BothOrders(*[Verdict(key, winner, None, "", reason)] * 3))
+    return answers
 
 
 def test_a_budget_asks_so_many_questions_once_and_none_asks_all() -> None:
@@ -318,9 +312,7 @@ def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is
     for values, counts in (([0.9, 0.8, None, 0.6, 0.1], (1, 1, 3)), ([None, 0.8, 0.5, 0.6, 0.1], (4, 0, 0))):
         responses, missing = measure_response.respond([ladder], [measured(values)])
         assert (missing, (responses["strength"] == 1.0).sum(), len(responses)) == counts
-
-
-def test_a_measure_that_does_not_get_worse_with_each_step_is_named(ladder: measure_response.Ladder) -> None:
+    # A measure that does not get worse with each step is named.
     bad, _ = measure_response.respond([ladder], [measured([0.9, 0.4, 0.5, 0.4, 0.5])])
     assert measure_response.report(measure_response.to_rows(bad), 0, 0)["not_monotone"] == [
         {"area": "image", "measure": "ssim"}

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 import training_pairs
-from training_pairs import picture
+from pictures import png
 
 from editjudge.core import images, params, records
 from editjudge.engine import launch as sft_launch
@@ -36,10 +36,8 @@ VALUES = params.load(ROOT / "params.yaml")
 
 def pictures(count: int) -> dict[tuple[str, str], bytes | None]:
     """The good edit is the source."""
-    shown: dict[tuple[str, str], bytes | None] = {}
-    for i in range(count):
-        shown |= {(name, f"p{i}"): picture(i) for name in ("source", "good")} | {("bad", f"p{i}"): picture(1000 + i)}
-    return shown
+    first = {"source": 0, "good": 0, "bad": 1000}
+    return {(name, f"p{i}"): png(first[name] + i, 32, 32) for i in range(count) for name in first}
 
 
 Project = Callable[..., Path]
@@ -191,7 +189,7 @@ assert not group.is_initialized()
 
 def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(project: Project):
     shown = pictures(7)
-    shown |= {("bad", "p3"): picture(3)[:200], ("good", "p5"): images.encode_png(np.zeros((1, 201, 3), np.uint8))}
+    shown |= {("bad", "p3"): png(3, 32, 32)[:200], ("good", "p5"): images.encode_png(np.zeros((1, 201, 3), np.uint8))}
     shown |= {("bad", "p1"): None}
     del shown["source", "p6"]
     folder = project("broken", shown)

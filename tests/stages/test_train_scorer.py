@@ -12,9 +12,9 @@ import pytest
 import torch
 import training_pairs
 import yaml
-from training_pairs import picture
+from pictures import png
 
-from editjudge.core import params, records
+from editjudge.core import records
 from editjudge.core.errors import UserError
 from editjudge.models.serve.launch import free_port
 from editjudge.stages import train_scorer
@@ -22,7 +22,6 @@ from editjudge.training import runs
 from editjudge.training.samples import Trained
 from editjudge.training.settings import TrainRaterSetting
 
-ROOT = Path(__file__).parents[2]
 SMALL = {
     "lora_rank": 4, "lora_alpha": 8, "head_sizes": [16], "learning_rate": 1e-3, "max_steps": 6, "batch_size": 4,
     "global_batch": 4, "log_every": 1, "eval_every": 3, "save_every": 2, "held_out_share": 0.2, "data": "made",
@@ -41,7 +40,7 @@ def rows(count: int) -> tuple[list[records.Row], list[records.Row]]:
 
     made = []
     for n in range(count):
-        (good, good_sum), (bad, bad_sum) = named(picture(n)), named(picture(1000 + n))
+        (good, good_sum), (bad, bad_sum) = named(png(n, 32, 32)), named(png(1000 + n, 32, 32))
         best, worst = ([{"dimension": name, "score": score} for name in ("instruction_following", "visual_quality")]
                        for score in (4.0, 1.0))  # fmt: skip
         sides = [(good, good_sum, best, 4.0), (bad, bad_sum, worst, 1.0)]
@@ -105,11 +104,10 @@ def rated(count: int) -> list[records.Row]:
     ]  # fmt: skip
 
 
-def rater_project(project: Project, name: str, **settings: object) -> Path:
+def rater_project(project: Project, name: str) -> Path:
     folder = project(name)
-    given = params.load(ROOT / "params.yaml")["train_scorer"]["imgedit_judge"]
-    small = {key: value for key, value in SMALL.items() if key != "head_sizes"} | settings
-    (folder / "params.yaml").write_text(yaml.safe_dump({"train_scorer": {"tiny": given | small}}))
+    small = {key: value for key, value in SMALL.items() if key != "head_sizes"}
+    (folder / "params.yaml").write_text(yaml.safe_dump({"train_scorer": {"tiny": lessons.RATER | small}}))
     records.write(folder / "data/scorer_data/made.parquet", rated(20), "scorer_data")
     return folder
 

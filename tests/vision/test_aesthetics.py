@@ -35,7 +35,9 @@ def test_blur_and_grey_lower_the_score(photo: np.ndarray) -> None:
     assert 0 <= score(photo) <= 10
 
 
-def test_laions_predictor_is_its_layers_on_unit_embeddings(tmp_path: Path, photo: np.ndarray) -> None:
+def test_laions_predictor_is_its_layers_on_unit_embeddings_and_a_head_that_does_not_fit_is_named(
+    tmp_path: Path, photo: np.ndarray
+) -> None:
     clip = ClipTowers("w.model", str(clip_folder(tmp_path / "clip")))
     head = laion_head(tmp_path / "head.safetensors")
     found = LaionPredictor("w", clip, str(head)).scores([photo, photo[::-1]])
@@ -46,17 +48,13 @@ def test_laions_predictor_is_its_layers_on_unit_embeddings(tmp_path: Path, photo
     assert found == pytest.approx(wanted[:, 0].tolist(), abs=1e-3)
     save_file({"weight": np.ones((1, 24), np.float32), "bias": np.zeros(1, np.float32)}, tmp_path / "one.safetensors")
     assert LaionPredictor("w", clip, str(tmp_path / "one.safetensors")).scores([]) == []
-
-
-def test_a_head_that_does_not_fit_is_named(tmp_path: Path) -> None:
-    clip = ClipTowers("w.model", str(clip_folder(tmp_path / "clip")))
-    for tensors, words in (
+    for wrong, words in (
         ({"weight": np.ones((1, 768)), "bias": np.ones(1)}, r"w.head: .*weight is \(1, 768\), after 24 values"),
         ({"weight": np.ones((1, 24))}, "no such head"),
         ({"weight": np.ones((2, 24)), "bias": np.ones(2)}, "end in one value"),
         ({"other": np.ones(3)}, "end in one value"),
     ):
-        save_file(tensors, tmp_path / "h.safetensors")
+        save_file(wrong, tmp_path / "h.safetensors")
         with pytest.raises(ParamsError, match=words):
             LaionPredictor("w", clip, str(tmp_path / "h.safetensors"))
     with pytest.raises(ParamsError, match=r"w.head: no file"):

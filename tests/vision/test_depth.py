@@ -24,7 +24,7 @@ def pictures(rng: np.random.Generator) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.save(tiny_models.depth(), tmp_path_factory.mktemp("depth"), tiny_models.DEPTH_PROCESSOR)
+    return tiny_models.write("depth", tmp_path_factory.mktemp("depth"))
 
 
 @torch.inference_mode()

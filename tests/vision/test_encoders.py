@@ -16,12 +16,11 @@ from transformers import CLIPImageProcessorPil, CLIPVisionModelWithProjection, D
 from editjudge.measures.annotation.picture import cubic
 from editjudge.vision.encoders import ClipEncoder, ClipTowers, DinoEncoder, Dinov2, Grid, dino, hog
 
-SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
-
 
 @pytest.fixture
 def pictures(rng: np.random.Generator) -> list[np.ndarray]:
-    found = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in SHAPES]
+    shapes = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
+    found = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
     grey = np.repeat(rng.integers(0, 256, (50, 60, 1), dtype=np.uint8), 3, 2)
     return [*found, grey, np.zeros((30, 30, 3), np.uint8)]
 
@@ -38,14 +37,12 @@ def test_gradients_are_scikit_images(rng: np.random.Generator) -> None:
 
 @pytest.fixture(scope="module")
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clip")
-    return tiny_models.save(tiny_models.clip(), folder, tiny_models.CLIP_PROCESSOR)
+    return tiny_models.write("clip", tmp_path_factory.mktemp("clip"))
 
 
 @pytest.fixture(scope="module")
 def dino_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dino")
-    return tiny_models.save(tiny_models.dinov3(), folder, tiny_models.DINO_PROCESSOR)
+    return tiny_models.write("dinov3", tmp_path_factory.mktemp("dino"))
 
 
 @torch.inference_mode()

@@ -285,14 +285,14 @@ def test_a_wrong_setting_or_missing_file_is_one_error_by_name(folder, given, sai
         InsightFaces("measures.faces", setting(folder, **given))
 
 
-def broken(path: Path) -> None:
-    path.write_bytes(b"no model")
-
-
 @pytest.mark.parametrize(
     ("name", "write", "said"),
     [
-        ("det_10g.onnx", broken, "detector: .* is not a model that onnxruntime reads"),
+        (
+            "det_10g.onnx",
+            lambda path: path.write_bytes(b"no model"),
+            "detector: .* is not a model that onnxruntime reads",
+        ),
         ("det_10g.onnx", write_recognizer, "detector: .* has 1 outputs; an SCRFD with five points has 9 or 15"),
         ("w600k_r50.onnx", write_detector, "recognizer: .* is no ArcFace model"),
         ("w600k_r50.onnx", lambda path: write_recognizer(path, 8), "recognizer: .* takes 8 images at a time"),
@@ -337,7 +337,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     write_detector(folders["faces"] / "det_10g.onnx", distances=np.array([0.3, 0.3, 1.3, 1.3]))
     setting = SlotSetting(
         device="cpu",
-        dinov3=str(tiny_models.save(tiny_models.dinov3(), folders["dinov3"], tiny_models.DINO_PROCESSOR)),
+        dinov3=str(tiny_models.write("dinov3", folders["dinov3"])),
         faces="insightface",
         insightface={"folder": str(folders["faces"]), "side": 64},
         parsing=str(write_parser(folders["parsing"])),
@@ -376,11 +376,6 @@ def test_an_identical_image_has_every_measures_best_value(models: Models, source
         assert value == pytest.approx(BEST[DIRECTIONS[name]], abs=1e-5), f"{name}: {reason}"
 
 
-def cut(image: np.ndarray) -> np.ndarray:
-    """What is compared of a person: the image in its box."""
-    return image[PERSON[1] : PERSON[3], PERSON[0] : PERSON[2]]
-
-
 def test_values_are_those_of_what_each_model_sees(models: Models, source: np.ndarray) -> None:
     edit = (source * 0.8 + 20).astype(np.uint8)
     [values] = take(models, source, [edit])
@@ -388,9 +383,10 @@ def test_values_are_those_of_what_each_model_sees(models: Models, source: np.nda
     first, second = (people.known_subject(own, PERSON, "") for own in faces)
     hairs = models.model("parsing").hair([source, edit], [first.box, second.box])
     joints = models.model("pose").joints([source, edit], [PERSON, PERSON])
+    cut = [image[PERSON[1] : PERSON[3], PERSON[0] : PERSON[2]] for image in (source, edit, *hairs)]
     expected = {
         "face_ID_sim": first.embedding @ second.embedding,
-        "hair_color_distance": people.hair_color_distance(*map(cut, (source, edit, *hairs))),
+        "hair_color_distance": people.hair_color_distance(*cut),
         "body_pose_position_error": people.pose_position_error(*(j.points for j in joints), *(j.seen for j in joints)),
     }
     for name, value in expected.items():
@@ -420,16 +416,16 @@ def test_an_edit_without_faces_is_unscored_with_a_reason_and_the_rest_is_measure
     assert kept["face_ID_sim"] == (1.0, None)
 
 
-def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged() -> None:
-    rgb = np.ascontiguousarray(data.astronaut()[:230, 110:350])
-    rng = np.random.default_rng(0)
-    edits = [(rgb + rng.normal(0, sigma, rgb.shape)).clip(0, 255).astype(np.uint8) for sigma in (2, 6, 18)]
+def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged(astronaut, rng) -> None:
+    edits = [(astronaut + rng.normal(0, sigma, astronaut.shape)).clip(0, 255).astype(np.uint8) for sigma in (2, 6, 18)]
     recipe = Recipe(
         "t", (("image", ("face_ID_sim", *ATTRIBUTES["face_texture"], "face_geometry_L2_distance")),), "image"
     )
     models = Models(SlotSetting(device="cpu"))
     asked = tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
-    rows = batch.measure_group([batch.Original(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], models)
+    rows = batch.measure_group(
+        [batch.Original(images.encode_png(astronaut), ((40, 30, 190, 200),), recipe, asked)], models
+    )
     for n, name in enumerate(recipe.areas[0][1][:-1]):
         values = [row["measures"][n]["value"] * DIRECTIONS[name] for row in rows]
         assert values == sorted(values, reverse=True), name

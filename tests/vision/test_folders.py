@@ -21,11 +21,8 @@ from editjudge.vision.segmenters import FaceParser
 WHERE = "measures.clip.model"
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 MADE: dict[str, tuple[Callable[[Path], Path], folders.Architecture]] = {
-    "clip": (lambda at: tiny_models.save(tiny_models.clip(), at, tiny_models.CLIP_PROCESSOR), folders.CLIP),
-    "depth": (
-        lambda at: tiny_models.save(tiny_models.depth(), at, tiny_models.DEPTH_PROCESSOR),
-        folders.DEPTH_ANYTHING,
-    ),
+    "clip": (functools.partial(tiny_models.write, "clip"), folders.CLIP),
+    "depth": (functools.partial(tiny_models.write, "depth"), folders.DEPTH_ANYTHING),
     "parser": (tiny_people.write_parser, folders.SEGFORMER),
     "pose": (lambda at: tiny_people.write_pose(at, 1), folders.VITPOSE),
     "detector": (tiny_models.save_detector, folders.GROUNDING_DINO),
@@ -84,19 +81,15 @@ def written(name: str, data: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(data)
 
 
-def without_a_weight(name: str) -> Callable[[Path], None]:
+def with_rows(name: str, count: int) -> Callable[[Path], None]:
+    """So many rows of a weight are left; of 0, the file lacks it."""
+
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
-        del weights[name]
-        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        cut = weights.pop(name)[:count].contiguous()
+        save_file(weights | ({name: cut} if count else {}), folder / "model.safetensors", {"format": "pt"})
 
     return change
-
-
-def with_a_smaller_weight(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["visual_projection.weight"] = weights["visual_projection.weight"][:5].contiguous()
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def unnamed(folder: Path) -> None:
@@ -147,9 +140,9 @@ LOADED: list[tuple[str, Callable[[Path], object], str]] = [
     ("clip", sharded("model-00001-of-00002.safetensors"), "cannot be loaded: .*model-00001"),
     ("clip", sharded("../secret.safetensors"), "names ../secret.safetensors, which is no file of the folder"),
     ("clip", rewritten("model.safetensors.index.json", weight_map=3), "is no index of weights"),
-    ("clip", without_a_weight("vision_model.post_layernorm.bias"), "post_layernorm.bias"),
-    ("clip", without_a_weight("visual_projection.weight"), "lacks 1 weights .*visual_projection.weight"),
-    ("clip", with_a_smaller_weight, "visual_projection.weight"),
+    ("clip", with_rows("vision_model.post_layernorm.bias", 0), "post_layernorm.bias"),
+    ("clip", with_rows("visual_projection.weight", 0), "lacks 1 weights .*visual_projection.weight"),
+    ("clip", with_rows("visual_projection.weight", 5), "visual_projection.weight"),
     ("clip", rewritten(CONFIG, hidden_size="wide"), "cannot be loaded: .*hidden_size"),
     ("clip", rewritten(CONFIG, num_attention_heads=5), "not a multiple of the number of attention heads"),
     ("clip", rewritten(CONFIG, image_size=[64, 32]), "cannot be loaded"),

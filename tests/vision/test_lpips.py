@@ -15,24 +15,20 @@ from editjudge.vision import lpips
 from editjudge.vision.lpips import Lpips
 from tools import convert_lpips
 from tools.convert_lpips import convert
+from tools.trials.random_models import write_lpips
 
 WHERE = "measures.lpips.weights"
 Weights = dict[str, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def weights() -> Weights:
-    rng = np.random.default_rng(5)
-    trunk = {n: rng.standard_normal(s) * np.sqrt(2 / np.prod(s[1:] or 400)) for n, s in lpips.TRUNK.items()}
-    tensors = trunk | {name: rng.random(shape) for name, shape in lpips.LINEAR.items()}
-    return {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lpips(tmp_path_factory.mktemp("lpips") / "lpips.safetensors")
 
 
 @pytest.fixture(scope="module")
-def file(weights: Weights, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lpips") / "lpips.safetensors"
-    save_file(weights, path)
-    return path
+def weights(file: Path) -> Weights:
+    return load_file(file)
 
 
 @pytest.fixture(scope="module")
@@ -88,24 +84,17 @@ def test_an_image_too_small_for_alexnet_is_refused(height: int, width: int, mode
         model.distances(small, [small])
 
 
-def changed(name: str, value: np.ndarray | None) -> Callable[[Weights], Weights]:
-    return lambda weights: {n: w for n, w in (weights | {name: value}).items() if w is not None}
-
-
-WRONG: dict[str, tuple[Callable[[Weights], Weights], str]] = {
-    "no_linear_layer": (changed("lin3.model.1.weight", None), r"lin3\.model\.1\.weight must have shape .* be missing"),
-    "another_trunk": (
-        changed("features.3.weight", np.zeros((9, 9), np.float32)),
-        r"features\.3\.weight must .* \(9, 9\)",
-    ),
-    "not_finite": (changed("features.0.bias", np.full(64, np.nan, np.float32)), "not finite"),
-}
-
-
-@pytest.mark.parametrize("wrong", sorted(WRONG))
-def test_wrong_weights_are_an_error_that_names_the_field(wrong: str, weights: Weights, tmp_path: Path) -> None:
-    change, words = WRONG[wrong]
-    save_file(change(weights), tmp_path / "wrong.safetensors")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("lin3.model.1.weight", None, r"lin3\.model\.1\.weight must have shape .* be missing"),
+        ("features.3.weight", np.zeros((9, 9), np.float32), r"features\.3\.weight must .* \(9, 9\)"),
+        ("features.0.bias", np.full(64, np.nan, np.float32), "not finite"),
+    ],
+)
+def test_wrong_weights_are_an_error_that_names_the_field(name, value, words, weights, tmp_path) -> None:
+    changed = {n: w for n, w in (weights | {name: value}).items() if w is not None}
+    save_file(changed, tmp_path / "wrong.safetensors")
     with pytest.raises(ParamsError, match=rf"^measures\.lpips\.weights: .*{words}"):
         Lpips(WHERE, str(tmp_path / "wrong.safetensors"))
 

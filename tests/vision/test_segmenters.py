@@ -30,7 +30,7 @@ def pictures(rng: np.random.Generator) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.save(tiny_models.sam2(), tmp_path_factory.mktemp("sam2"))
+    return tiny_models.write("segmenter", tmp_path_factory.mktemp("sam2"))
 
 
 @torch.inference_mode()

@@ -41,7 +41,7 @@ def test_the_models_say_what_was_written() -> None:
 
 
 def test_a_model_agrees_with_itself_and_not_with_damaged_weights(tmp_path: Path) -> None:
-    folder = tiny_models.save(tiny_models.clip(), tmp_path / "clip", tiny_models.CLIP_PROCESSOR)
+    folder = tiny_models.write("clip", tmp_path / "clip")
     before = real_weights.said(real_weights.setting(tmp_path), "cpu")["clip"]
     again = real_weights.said(real_weights.setting(tmp_path), "cpu")["clip"]
     assert len(before["values"]) == real_weights.COUNT
