@@ -141,7 +141,7 @@ class PhotoModels(ExitStack):
                 data = pool.load(setting.photos, path)
             except RowError:  # the worker says why
                 data = b""
-            return resume.fingerprint("photo", code, path, data)
+            return resume.fingerprint("photo", code, setting.filters.side_above, path, data)
 
         return self._seeing(partial(_examining, setting, wanted), wanted, name, "photographs")
 
