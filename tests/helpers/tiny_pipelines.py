@@ -105,15 +105,14 @@ def pix2pix() -> Parts:
 
 def kontext() -> Parts:
     clip, sizes = clip_tokenizer(), {"in_channels": 16, "joint_attention_dim": 16, "pooled_projection_dim": 16}
+    transformer = diffusers.FluxTransformer2DModel(**FLUX, **sizes, axes_dims_rope=(4, 4, 8), guidance_embeds=True)
     return {
         "vae": kl_vae(5, 4),
         "text_encoder": clip_text(clip),
         "tokenizer": clip,
         "text_encoder_2": t5(),
         "tokenizer_2": ByT5Tokenizer(),
-        "transformer": diffusers.FluxTransformer2DModel(
-            **FLUX, **sizes, axes_dims_rope=(4, 4, 8), guidance_embeds=True
-        ),
+        "transformer": transformer,
     }
 
 
@@ -166,12 +165,13 @@ def qwen_edit() -> Parts:
 def longcat() -> Parts:
     tokenizer = qwen_tokenizer()
     sizes = {"in_channels": 64, "joint_attention_dim": 16, "pooled_projection_dim": 16}
+    transformer = diffusers.LongCatImageTransformer2DModel(**FLUX, **sizes, axes_dims_rope=[8, 4, 4])
     return {
         "vae": kl_vae(6, 16),
         "text_encoder": qwen_vl(tokenizer),
         "tokenizer": tokenizer,
         "text_processor": qwen_processor(tokenizer),
-        "transformer": diffusers.LongCatImageTransformer2DModel(**FLUX, **sizes, axes_dims_rope=[8, 4, 4]),
+        "transformer": transformer,
     }
 
 
