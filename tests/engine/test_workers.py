@@ -108,17 +108,18 @@ class Stage:
     """An engine whose workers do what `script` says, round by round."""
 
     def __init__(self, script: list[dict[str, object]]) -> None:
-        self.script, self.made = script, list[Stage.Worker]()
+        self.script, self.given, self.at_once = script, list[list[str]](), 1
 
     class Worker:
         def __init__(self, stage: "Stage") -> None:
-            self.given, self.lost, self.stage = list[str](), False, stage
+            self.given, self.lost, self.at_once, self.stage = list[str](), False, stage.at_once, stage
 
         def alive(self) -> bool:
             return True
 
-        def give(self, item: str) -> None:
-            self.given.append(item)
+        def give(self, items: list[str]) -> None:
+            self.given += items
+            self.stage.given.append(items)
             self.next = self.stage.script.pop(0)
 
         def said(self) -> object:
@@ -140,6 +141,20 @@ def test_lost_nodes_cost_no_try_and_end_no_stage(monkeypatch: pytest.MonkeyPatch
     with Workers(str, ["cpu"]) as several:
         assert list(several.map([("a", "a")])) == [("a", "answer")]
     assert several.replaced == 30
+
+
+def test_what_was_given_together_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three items end their worker, and each item is tried as often as if it had been given alone: a ends two more.
+    What there was no time for is given again."""
+    says = [workers.DEAD, workers.DEAD, ["b"], ["c"], workers.DEAD, ["d", "e"], ["f"]]
+    (stage := Stage([{"says": each} for each in says])).at_once = 3
+    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
+    monkeypatch.setattr(workers, "engine", lambda: engine)
+    with Workers(str, ["cpu"]) as several:
+        found = dict(several.map((name, name) for name in "abcdef"))
+    assert found.pop("a").kind == "worker_died"
+    assert found == {name: name for name in "bcdef"}
+    assert stage.given == [["a", "b", "c"], ["a"], ["b"], ["c"], ["a"], ["d", "e", "f"], ["f"]]
 
 
 def test_a_death_while_idle_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,8 @@ def main() -> int:
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1}, connect=True)
         nodes = [cluster.add_node(num_cpus=1) for _ in range(given.nodes - 1)]
         cluster.wait_for_nodes()
-        environment = os.environ | {"EDITJUDGE_ENGINE": "ray", "RAY_ADDRESS": cluster.address}
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # stages are run as `python`
+        environment = os.environ | {"EDITJUDGE_ENGINE": "ray", "RAY_ADDRESS": cluster.address, "PATH": programs}
         start = time.monotonic()
         graph = subprocess.Popen([sys.executable, ROOT / "tools/quick_dvc.py", "repro"], cwd=folder, env=environment)
         try:

@@ -76,7 +76,7 @@ def import_ahead(*modules: str) -> None:
 class Worker:
     """A process that loads, then answers what it is given."""
 
-    lost = False  # with its node
+    lost, at_once = False, 1  # whether with its node; how many items it may get together
 
     def __init__(self, load: Load, place: str, share: float, by_reference: bool) -> None:
         context = fork_server()
@@ -88,9 +88,9 @@ class Worker:
     def alive(self) -> bool:
         return self.process.is_alive()
 
-    def give(self, item: Any) -> None:
+    def give(self, items: Sequence[Any]) -> None:
         try:
-            self.connection.send(item)
+            self.connection.send(*items)
         except OSError:  # it has just died; its pipe says so too
             return
 

@@ -8,11 +8,12 @@ import logging
 import os
 import pickle
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import ray
@@ -26,6 +27,7 @@ from editjudge.engine.workers import DEAD, NOTHING, Failure, Load, answered, att
 
 # Of the environment, so that a worker finds what this process does; keys for the hub it needs none.
 OURS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "EDITJUDGE_")
+TOGETHER, SECONDS, BYTES = 100, 0.05, 1_000_000  # what goes to a worker in one call, of items as they were before
 ASKING = 64  # who may ask one host at a time
 SHOWN = 300  # characters of why an actor ended
 PATIENCE = 60.0  # seconds after which it is said that workers wait for room
@@ -84,6 +86,9 @@ def _told(needs: dict[str, float]) -> str:
     return " and ".join(f"{much:g} {name}" for name, much in needs.items())
 
 
+Answers: TypeAlias = tuple[list[bytes], int]  # pickled; how many items it may get next
+
+
 class _Pickler(cloudpickle.Pickler):
     """Large bytes go to the store, and where they lie into the pickle."""
 
@@ -114,22 +119,30 @@ class _Actor:
     def node(self) -> str:
         return str(ray.get_runtime_context().get_node_id())
 
-    def load(self) -> bytes:
-        """None, or the Failure, pickled."""
+    def load(self) -> Answers:
+        """None or the Failure."""
         if self.answer is None:
             cv2.setNumThreads(1)
             self.answer = attempt(self._loaded, self.given)
         if not isinstance(self.answer, Failure):
-            return pickle.dumps(None)
+            return [pickle.dumps(None)], 1
         where = f"on the node {ray.util.get_node_ip_address()}, which needs {self.folder} and the hub's cache as here"
-        return pickle.dumps(replace(self.answer, reason=f"{self.answer.reason} ({where})", error=None))
+        return [pickle.dumps(replace(self.answer, reason=f"{self.answer.reason} ({where})", error=None))], 1
 
     def _loaded(self, given: tuple[bytes, str]) -> Any:
         os.chdir(self.folder)
         return pickle.loads(given[0])(given[1])
 
-    def take(self, item: bytes) -> bytes:
-        return answered(self.answer, item, self.dumps)
+    def take(self, items: Sequence[bytes]) -> Answers:
+        """Of as many as fit into SECONDS, and of the first one, however long it takes."""
+        start, spent, answers = time.monotonic(), 0.0, list[bytes]()
+        for item in items:
+            answers.append(answered(self.answer, item, self.dumps))
+            if (spent := time.monotonic() - start) > SECONDS:
+                break
+        count = len(answers)
+        share = max(spent / SECONDS, sum(map(len, (*items[:count], *answers))) / BYTES)
+        return answers, max(1, min(int(count / share), 2 * count, TOGETHER))
 
 
 def needs_of(place: str, share: float) -> dict[str, float]:
@@ -156,6 +169,7 @@ class RayWorker:
     """As `local.Worker`. What it says next is behind its `reference`; where it is, behind `place`."""
 
     lost = told = False
+    at_once = 1
 
     def __init__(self, load: Load, place: str, share: float, by_reference: bool) -> None:
         self.actor, self.needs = _actor(load, place, share, by_reference), needs_of(place, share)
@@ -168,14 +182,14 @@ class RayWorker:
         except RayError:
             return False
 
-    def give(self, item: Any) -> None:
-        self.reference = self.actor.take.remote(cloudpickle.dumps(item))
+    def give(self, items: Sequence[Any]) -> None:
+        self.reference = self.actor.take.remote([cloudpickle.dumps(item) for item in items])
 
     def said(self) -> Any:
         if self.reference is None:
             return NOTHING
         try:
-            said = [_Unpickler(io.BytesIO(ray.get(self.reference, timeout=0))).load()]
+            answers, self.at_once = ray.get(self.reference, timeout=0)
         except GetTimeoutError:
             return NOTHING
         except RayTaskError:  # our own
@@ -185,7 +199,7 @@ class RayWorker:
             self.how, self.lost = f"Ray's words: {why[:SHOWN]}", self._is_lost(str(error))
             return DEAD
         self.reference = None
-        return said
+        return [_Unpickler(io.BytesIO(answer)).load() for answer in answers]
 
     def _is_lost(self, why: str) -> bool:
         """Whether its node went away."""
@@ -232,12 +246,12 @@ class _RayHost:
     def __call__(self, given: Any) -> Any:
         """As `local._Host`."""
         try:
-            answer = pickle.loads(ray.get(self.actor.take.remote(cloudpickle.dumps(given))))
+            [answer], _ = ray.get(self.actor.take.remote([cloudpickle.dumps(given)]))
         except RayTaskError:  # our own
             raise
         except RayError as error:
             raise ConnectionError(str(error)) from error
-        if isinstance(answer, Failure):
+        if isinstance(answer := pickle.loads(answer), Failure):
             raise answer.raised()
         return answer
 
@@ -247,7 +261,8 @@ def hosted(load: Load, device: str) -> Iterator[_RayHost]:
     """As `local.hosted`: Ray starts it again once, and asks it again what it did not answer."""
     actor = _actor(load, device, 1.0, False, max_concurrency=ASKING, max_restarts=1, max_task_retries=1)
     try:
-        if failure := pickle.loads(ray.get(actor.load.remote())):
+        [loaded], _ = ray.get(actor.load.remote())
+        if failure := pickle.loads(loaded):
             raise failure.raised()
         yield _RayHost(actor)
     finally:

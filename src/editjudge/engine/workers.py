@@ -5,6 +5,9 @@ the items does not see which. A worker that dies is replaced at once. An item wh
 took too long is tried once more, then it has failed with the reason: it costs no other. A worker that was lost with its
 node costs no try. Only the caller keeps answers, and workers end with it, however it ends.
 
+Where giving an item takes longer than the item, as on a cluster, a worker gets several at once. If it dies then, or
+takes longer with all of them than one may take, each is tried again by itself, and that alone counts as a try.
+
 Why no library does it: loky 3.7 knows no time limit, and a dead worker ends its executor; pebble 5.2 gives no worker a
 GPU of its own, starts one that cannot load for ever, and shares one pipe, whose lock a killed worker may hold."""
 
@@ -15,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -128,16 +131,17 @@ class _Task:
     name: Hashable
     item: Any
     tries: int = 0
+    alone: bool = False  # those that were given with it cost their worker
 
 
 @dataclass
 class _Seat:
-    """A place, its worker if it has one, and the task that it has."""
+    """A place, its worker if it has one, and the tasks that it has."""
 
     place: str
     worker: Any = None
     ready: bool = False
-    task: _Task | None = None
+    tasks: list[_Task] = field(default_factory=list)
     deadline: float = float("inf")
     since: float = 0.0  # when it became idle
     deaths: int = 0  # of its workers, since the last answer
@@ -182,7 +186,7 @@ class Workers(AbstractContextManager["Workers"]):
         self._items, self._waiting, self._known, self._over = iter(items), deque(), [], False
         try:
             self._give()
-            while self._known or any(seat.task for seat in self._seats) or self._have(1):
+            while self._known or any(seat.tasks for seat in self._seats) or self._have(1):
                 found, self._known, broken = self._known, [], None
                 for seat in self._heard(at_once=bool(found)):
                     try:
@@ -195,7 +199,7 @@ class Workers(AbstractContextManager["Workers"]):
                 if broken is not None:
                     raise broken
         finally:
-            for seat in [seat for seat in self._seats if seat.task]:
+            for seat in [seat for seat in self._seats if seat.tasks]:
                 self._leave(seat)
 
     def in_order(self, items: Iterable[Any]) -> Iterator[Any]:
@@ -227,12 +231,12 @@ class Workers(AbstractContextManager["Workers"]):
 
     def _give(self) -> None:
         """Give each worker without a task the next, and start workers for those that are left."""
-        for seat in [seat for seat in self._seats if seat.ready and seat.task is None]:
+        for seat in [seat for seat in self._seats if seat.ready and not seat.tasks]:
             if time.monotonic() - seat.since > IDLE_SECONDS and not seat.worker.alive():
                 self._leave(seat)  # it died while it was idle: no item's fault
             elif self._have(1):
-                seat.task, seat.deadline = self._waiting.popleft(), time.monotonic() + self._timeout
-                seat.worker.give(seat.task.item)
+                seat.tasks, seat.deadline = self._next(seat.worker.at_once), time.monotonic() + self._timeout
+                seat.worker.give([task.item for task in seat.tasks])
             elif self._over and not self._stay:
                 self._leave(seat)
         for seat in [seat for seat in self._seats if seat.worker is None]:
@@ -240,6 +244,14 @@ class Workers(AbstractContextManager["Workers"]):
                 break
             share = self._shares[seat.place]
             seat.worker = self._engine.Worker(self._load, seat.place, share, self._by_reference)
+
+    def _next(self, most: int) -> list[_Task]:
+        """At least one, and at most so many that may be given together."""
+        self._have(most)
+        tasks = [self._waiting.popleft()]
+        while self._waiting and len(tasks) < most and not (tasks[0].alone or self._waiting[0].alone):
+            tasks.append(self._waiting.popleft())
+        return tasks
 
     def _heard(self, at_once: bool) -> list[_Seat]:
         """Those whose workers answered, died or took too long; at_once: by now."""
@@ -252,7 +264,7 @@ class Workers(AbstractContextManager["Workers"]):
         return [seat for seat in seats if seat.worker in heard or seat.deadline <= time.monotonic()]
 
     def _hear(self, seat: _Seat) -> list[tuple[Any, Any]]:
-        """Take in one answer of the worker, or its death."""
+        """Take in the worker's answers, or its death."""
         said = seat.worker.said()
         if said is DEAD:
             how = seat.worker.end(STOP_SECONDS)
@@ -260,26 +272,27 @@ class Workers(AbstractContextManager["Workers"]):
         if said is NOTHING:
             late = Failure("timeout", f"no answer in {self._timeout:g} seconds")
             return self._replace(seat, late) if seat.deadline <= time.monotonic() else []
-        [answer] = said
-        failed = isinstance(answer, Failure)
+        seat.since = time.monotonic()
         if not seat.ready:
-            if failed:
-                broken = WorkerBroken(f"a worker cannot be loaded: {answer.reason}")
-                raise answer.error if isinstance(answer.error, UserError) else broken
-            seat.ready, seat.unloaded, seat.since = True, 0, time.monotonic()
+            if isinstance(said[0], Failure):
+                broken = WorkerBroken(f"a worker cannot be loaded: {said[0].reason}")
+                raise said[0].error if isinstance(said[0].error, UserError) else broken
+            seat.ready, seat.unloaded = True, 0
             return []
-        if failed and answer.kind == "device_error":  # nothing that this process still does on its GPU can succeed
-            return self._replace(seat, answer)
-        task, seat.task, seat.deadline, seat.deaths, seat.since = seat.task, None, float("inf"), 0, time.monotonic()
-        return self._done(task, answer)
+        for answer in said:
+            if isinstance(answer, Failure) and answer.kind == "device_error":  # its process can use its GPU no more
+                return self._replace(seat, answer)
+        tasks, seat.tasks, seat.deadline, seat.deaths = seat.tasks, [], float("inf"), 0
+        self._waiting.extendleft(tasks[: len(said) - 1 : -1])  # those that there was no time for
+        return [pair for task, answer in zip(tasks, said, strict=False) for pair in self._done(task, answer)]
 
     def _replace(self, seat: _Seat, failure: Failure) -> list[tuple[Any, Any]]:
-        """Let another worker have its place and its task. Raises WorkerBroken where that goes on without an answer."""
-        task, loading, lost = seat.task, not seat.ready, seat.worker.lost
+        """Let another worker have its place and its tasks. Raises WorkerBroken where that goes on without an answer."""
+        tasks, loading, lost = seat.tasks, not seat.ready, seat.worker.lost
         self._leave(seat)
         self.replaced += 1
         if lost:  # with its node
-            self._waiting.extend([task] if task else [])
+            self._waiting.extend(tasks)
             return []
         seat.deaths += 1
         seat.unloaded += loading
@@ -289,15 +302,16 @@ class Workers(AbstractContextManager["Workers"]):
         if seat.deaths >= DEATHS:
             said = f"{seat.deaths} workers in a row died without an answer, the last one so: {failure.reason}"
             raise WorkerBroken(said)
-        return self._done(task, failure)
+        if len(tasks) > 1:  # which of them it was is not known
+            self._waiting.extend(replace(task, alone=True) for task in tasks)
+            return []
+        return [pair for task in tasks for pair in self._done(task, failure)]
 
     def _leave(self, seat: _Seat) -> None:
         seat.worker.end(0.0)
-        seat.worker, seat.ready, seat.task, seat.deadline = None, False, None, float("inf")
+        seat.worker, seat.ready, seat.tasks, seat.deadline = None, False, [], float("inf")
 
-    def _done(self, task: _Task | None, answer: Any) -> list[tuple[Any, Any]]:
-        if task is None:
-            return []
+    def _done(self, task: _Task, answer: Any) -> list[tuple[Any, Any]]:
         task.tries += 1
         if isinstance(answer, Failure) and answer.kind != "exception" and task.tries < TRIES:
             self._waiting.append(task)

@@ -1,0 +1,51 @@
+"""Large data in a folder, and in a bucket of moto's S3 on loopback."""
+
+import io
+from pathlib import Path
+
+import boto3
+import fsspec
+import pytest
+from moto.server import ThreadedMotoServer
+
+from editjudge.core.errors import FileError
+from editjudge.engine import store
+from editjudge.engine.resume import RecordCache
+
+engine = pytest.importorskip("editjudge.engine.ray", reason="the extra ray, which the set-up of the tests installs")
+
+
+@pytest.mark.parametrize("where", ["folder", "s3://team/edits"])
+def test_what_is_large_goes_through_the_store_and_is_made_anew_where_it_is_lost(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "ENDPOINT_URL": f"http://{host}:{port}",
+        "ACCESS_KEY_ID": "k",
+        "SECRET_ACCESS_KEY": "s",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(store.STORE, where)
+    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="team")
+    edit, little = bytes(store.LARGE), b"x" * (store.LARGE - 1)
+    said = engine._light([edit, little])  # in a worker
+    assert len(said) < store.LARGE + 500
+    kept, same = engine._Unpickler(io.BytesIO(said)).load()
+    assert (bytes(kept), same) == (edit, little)
+    assert kept.path.startswith(f"{where}/")
+    files, path = fsspec.core.url_to_fs(kept.path)
+    with RecordCache(tmp_path / "c.sqlite") as cache:
+        cache.put("k", {"status": "done"}, kept)
+        assert cache.get("k") == ({"status": "done"}, kept)
+        files.pipe_file(path, edit[1:])
+        with pytest.raises(FileError, match=r"damaged: remove it and run the stage again"):
+            bytes(kept)
+        files.rm(path)
+        with pytest.raises(FileError, match=r"not there: run the stage again"):
+            bytes(kept)
+        assert cache.get("k") is None
+    server.stop()
