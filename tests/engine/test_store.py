@@ -1,6 +1,7 @@
 """Large data in a folder, and in a bucket of moto's S3 on loopback."""
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
@@ -15,22 +16,26 @@ from editjudge.engine.resume import RecordCache
 engine = pytest.importorskip("editjudge.engine.ray", reason="the extra ray, which the set-up of the tests installs")
 
 
-@pytest.mark.parametrize("where", ["folder", "s3://team/edits"])
-def test_what_is_large_goes_through_the_store_and_is_made_anew_where_it_is_lost(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty one."""
     server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "ENDPOINT_URL": f"http://{host}:{port}",
-        "ACCESS_KEY_ID": "k",
-        "SECRET_ACCESS_KEY": "s",
-    }.items():
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    for name, value in (("ENDPOINT_URL", address), ("ACCESS_KEY_ID", "k"), ("SECRET_ACCESS_KEY", "s")):
         monkeypatch.setenv(f"AWS_{name}", value)
+    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="team")
+    yield "s3://team/edits"
+    server.stop()
+
+
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_what_is_large_goes_through_the_store_and_is_made_anew_where_it_is_lost(
+    in_bucket: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = request.getfixturevalue("bucket") if in_bucket else "folder"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(store.STORE, where)
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="team")
     edit, little = bytes(store.LARGE), b"x" * (store.LARGE - 1)
     said = engine._light([edit, little])  # in a worker
     assert len(said) < store.LARGE + 500
@@ -48,4 +53,3 @@ def test_what_is_large_goes_through_the_store_and_is_made_anew_where_it_is_lost(
         with pytest.raises(FileError, match=r"not there: run the stage again"):
             bytes(kept)
         assert cache.get("k") is None
-    server.stop()

@@ -105,10 +105,12 @@ def test_errors_of_any_kind_fail_their_item_alone_and_come_last() -> None:
 
 
 class Stage:
-    """An engine whose workers do what `script` says, round by round."""
+    """The engine; its workers do what `script` says, round by round."""
 
-    def __init__(self, script: list[dict[str, object]]) -> None:
-        self.script, self.given, self.at_once = script, list[list[str]](), 1
+    def __init__(self, patch: pytest.MonkeyPatch, script: list[dict[str, object]], at_once: int = 1) -> None:
+        self.script, self.given, self.at_once = script, list[list[str]](), at_once
+        self.engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(self), wait=lambda several, _: several)
+        patch.setattr(workers, "engine", lambda: self.engine)
 
     class Worker:
         def __init__(self, stage: "Stage") -> None:
@@ -135,9 +137,7 @@ class Stage:
 
 def test_lost_nodes_cost_no_try_and_end_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """30 workers are lost with their nodes, with the same item; then it is answered."""
-    stage = Stage([*[{"says": workers.DEAD, "lost": True}] * 30, {"says": ["answer"]}])
-    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
-    monkeypatch.setattr(workers, "engine", lambda: engine)
+    Stage(monkeypatch, [*[{"says": workers.DEAD, "lost": True}] * 30, {"says": ["answer"]}])
     with Workers(str, ["cpu"]) as several:
         assert list(several.map([("a", "a")])) == [("a", "answer")]
     assert several.replaced == 30
@@ -147,9 +147,7 @@ def test_what_was_given_together_is_tried_again_by_itself(monkeypatch: pytest.Mo
     """Three items end their worker, and each item is tried as often as if it had been given alone: a ends two more.
     What there was no time for is given again."""
     says = [workers.DEAD, workers.DEAD, ["b"], ["c"], workers.DEAD, ["d", "e"], ["f"]]
-    (stage := Stage([{"says": each} for each in says])).at_once = 3
-    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
-    monkeypatch.setattr(workers, "engine", lambda: engine)
+    stage = Stage(monkeypatch, [{"says": each} for each in says], at_once=3)
     with Workers(str, ["cpu"]) as several:
         found = dict(several.map((name, name) for name in "abcdef"))
     assert found.pop("a").kind == "worker_died"
@@ -159,9 +157,7 @@ def test_what_was_given_together_is_tried_again_by_itself(monkeypatch: pytest.Mo
 
 def test_a_death_while_idle_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker dies after its answer, and is replaced when the next item comes."""
-    stage = Stage([{"says": ["answer"]}] * 2)
-    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
-    monkeypatch.setattr(workers, "engine", lambda: engine)
+    Stage(monkeypatch, [{"says": ["answer"]}] * 2)
     monkeypatch.setattr(workers, "IDLE_SECONDS", -1.0)
     monkeypatch.setattr(Stage.Worker, "alive", lambda worker: not worker.given)
     with Workers(str, ["cpu"], stay=True) as several:
@@ -170,19 +166,15 @@ def test_a_death_while_idle_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_answer_that_is_there_when_the_time_is_over_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage([{"says": ["answer"]}])
-    unheard = SimpleNamespace(wait=lambda several, _: [each for each in several if not each.given])
-    monkeypatch.setattr(workers, "engine", lambda: unheard)
-    unheard.Worker = lambda *_: Stage.Worker(stage)
+    stage = Stage(monkeypatch, [{"says": ["answer"]}])
+    stage.engine.wait = lambda several, _: [each for each in several if not each.given]
     with Workers(str, ["cpu"], timeout=0.0) as several:
         assert list(several.map([("a", "a")])) == [("a", "answer")]
 
 
 def test_what_is_heard_with_the_last_straw_is_given_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "DEATHS", 1)
-    stage = Stage([{"says": workers.DEAD}, {"says": ["answer"]}])
-    engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(stage), wait=lambda several, _: several)
-    monkeypatch.setattr(workers, "engine", lambda: engine)
+    Stage(monkeypatch, [{"says": workers.DEAD}, {"says": ["answer"]}])
     with Workers(str, ["cpu", "cpu"]) as several:
         answers = several.map([("a", "a"), ("b", "b"), ("c", "c")])
         assert next(answers) == ("b", "answer")
