@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 import torch
 from tiny_models import owlv2_folder
-from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
+from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor, GroundingDinoImageProcessorPil
 
 from editjudge.vision.detectors import GroundingDino, Owlv2, by_name, kept
 
@@ -29,6 +29,7 @@ def rgbs(rng: np.random.Generator) -> list[np.ndarray]:
 def test_boxes_and_names_are_those_that_transformers_finds(folder: Path, rgbs: list[np.ndarray]) -> None:
     """Where its phrase is of one name; the tokens between names, which it also counts, are no name's."""
     processor = AutoProcessor.from_pretrained(folder)
+    processor.image_processor = GroundingDinoImageProcessorPil.from_pretrained(folder)  # where torchvision is, too
     model = AutoModelForZeroShotObjectDetection.from_pretrained(folder).eval()
     ours = GroundingDino(WHERE, str(folder), batch_size=2).detect(rgbs, NAMES, 0.3, 1.0)
     compared = 0

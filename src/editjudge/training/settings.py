@@ -25,7 +25,7 @@ class TrainingSetting:
     between these; 0: as the base's processor does. log_every, eval_every, save_every: steps; a killed training goes on
     from the last saved checkpoint, of which keep_checkpoints are kept. skip_failed: leave pairs out whose images cannot
     be used, and list them; else stop and name them. workers: processes that decode images, for each of the training's.
-    liger: Liger's kernels, on a GPU. deepspeed: a file of configs/deepspeed."""
+    deepspeed: a file of configs/deepspeed."""
 
     where: ClassVar[str] = "train_judge"
 
@@ -55,7 +55,6 @@ class TrainingSetting:
     bf16: Flag = False
     gradient_checkpointing: Flag = False
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
-    liger: Flag = False
     deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"] = "none"
     launch: LaunchSetting = LaunchSetting()
 

@@ -11,17 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import torch
 from datasets import Dataset
+from peft.helpers import disable_input_dtype_casting
 from safetensors.torch import load_file, save_file
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
-from editjudge.core.params import ParamsError
 from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
 from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare, Weights
@@ -188,10 +187,7 @@ class Trainer(SFTTrainer):
 
 
 def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, evaluates: bool) -> SFTConfig:
-    """trl's settings: a cosine with warm-up, loss on the reply, no reports. ParamsError: what cannot run here."""
-    if setting.liger and (device == "cpu" or not find_spec("liger_kernel")):
-        why = "its kernels need a GPU" if device == "cpu" else "pip install liger-kernel"
-        raise ParamsError(f"{setting.where}.liger: {why}")
+    """trl's settings: a cosine with warm-up, loss on the reply, no reports. ParamsError as `TrainingSetting.shares`."""
     at_once, accumulation = setting.shares(int(os.environ.get("WORLD_SIZE", "1")))
     return SFTConfig(
         output_dir=str(checkpoints),
@@ -214,7 +210,6 @@ def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, 
         dataloader_pin_memory=device == "cuda",
         eval_strategy="steps" if evaluates else "no",
         eval_steps=setting.eval_every if evaluates else None,
-        use_liger_kernel=setting.liger,
         logging_steps=setting.log_every,
         save_steps=setting.save_every,
         save_total_limit=setting.keep_checkpoints,
@@ -250,7 +245,8 @@ def train(
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
         for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
             shutil.rmtree(folder)
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    with disable_input_dtype_casting(trainer.model, lesson.setting.bf16):  # to float32, which autocast casts back
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
     weights = trainer.best if trainer.eval_dataset else weights_of(trainer.model)
 
     def answers(rows: Dataset, given: Weights) -> torch.Tensor:

@@ -5,7 +5,6 @@ Safetensors only, no remote code, nothing fetched."""
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -86,7 +85,7 @@ def model_class(folder: Path) -> Any:
 
 
 class WithoutVideo(ProcessorMixin):
-    """A processor less its video part, which needs torchvision: the last of its parts."""
+    """A processor less its video part, the last of its parts: no video is shown, and it needs torchvision."""
 
     def __init__(self, *parts: Any, video_processor: None = None, **named: Any) -> None:
         super().__init__(*parts, **named)
@@ -125,9 +124,7 @@ def load_processor(model_dir: str | Path) -> Any:
         if kind is None:
             config = AutoConfig.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
             kind = PROCESSOR_MAPPING[type(config)]
-        if not find_spec("torchvision"):
-            kind = without_video(kind)
-        processor = kind.from_pretrained(str(model_dir), local_files_only=True)
+        processor = without_video(kind).from_pretrained(str(model_dir), local_files_only=True)
         processor.apply_chat_template(CHAT, tokenize=False)
     except Exception as error:  # tokenizers raises Exception itself
         raise FileError(f"{model_dir} has no processor that can be used: {' '.join(str(error).split())}") from error

@@ -3,7 +3,8 @@
 import copy
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError
+from editjudge.engine.workers import cores
 from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, spoken
 from editjudge.models.chat.settings import TransformersSetting
@@ -122,22 +124,31 @@ class ChatModel:
 
     def _batch(self, form: ChatForm, watch: Sequence[int], asked: Sequence[Asked]) -> list[RawReply | str]:
         """The replies to the first of them that go through the model together; or which image cannot be used."""
-        pixels: dict[bytes, np.ndarray] = {}
+        asked = asked[: self.batch_size]
+        pixels, broken = self._decoded({bytes(q.images[name]) for q, _ in asked for name in form.images})
         chats: list[Chat | str] = []
-        for question, how in asked[: self.batch_size]:
-            shown = []
-            try:
-                for name in form.images:
-                    shown.append(data := bytes(question.images[name]))
-                    pixels[data] = pixels[data] if data in pixels else decode(data)
-            except images.ImageError as error:
-                chats.append(f"{name}: {error}")
+        for question, how in asked:
+            shown = {name: bytes(question.images[name]) for name in form.images}
+            if wrong := next((f"{name}: {broken[data]}" for name, data in shown.items() if data in broken), None):
+                chats.append(wrong)
                 continue
             drawn = {name: how[name] for name in ("temperature", "top_p", "top_k", "seed") if name in how}
             text = self.render(form.messages(question.instruction))
-            chats.append(Chat(text, tuple(shown), how["max_tokens"], **drawn))
+            chats.append(Chat(text, tuple(shown.values()), how["max_tokens"], **drawn))
         replies = iter(self.reply([chat for chat in chats if isinstance(chat, Chat)], pixels, watch))
         return [chat if isinstance(chat, str) else self._said(next(replies), watch) for chat in chats]
+
+    def _decoded(self, encoded: Collection[bytes]) -> tuple[dict[bytes, np.ndarray], dict[bytes, images.ImageError]]:
+        """The images that can be shown, as RGB, and what is wrong with the others. A thread a core: a large PNG takes
+        as long as a GPU takes to look at it."""
+        pixels, broken = {}, {}
+        with ThreadPoolExecutor(cores()) as threads:
+            for data, future in {data: threads.submit(decode, data) for data in encoded}.items():
+                try:
+                    pixels[data] = future.result()
+                except images.ImageError as error:
+                    broken[data] = error
+        return pixels, broken
 
     def _said(self, reply: Reply, watch: Sequence[int]) -> RawReply:
         """Its tokens, if any are watched: a watched token that was written has the probabilities of all watched ones,
