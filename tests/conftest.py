@@ -9,8 +9,8 @@ from editjudge.core import portable
 # ruff: noqa: E402
 portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
-# Before the libraries read them. The suite runs as a process a core, each with one thread. On a GPU machine, too, values
-# are compared with those of the CPU.
+# Before the libraries read them. The suite runs as a process a core, each with one thread. On a GPU machine, too,
+# values are compared with those of the CPU.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

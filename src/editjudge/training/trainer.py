@@ -245,7 +245,8 @@ def train(
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
         for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
             shutil.rmtree(folder)
-    with disable_input_dtype_casting(trainer.model, lesson.setting.bf16):  # to float32, which autocast casts back
+    # Of adapters, to float32; autocast casts back.
+    with disable_input_dtype_casting(cast(torch.nn.Module, trainer.model), lesson.setting.bf16):
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     weights = trainer.best if trainer.eval_dataset else weights_of(trainer.model)
 
