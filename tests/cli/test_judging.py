@@ -58,6 +58,18 @@ def test_a_checkpoint_says_how_sure_it_is_in_both_orders(here: Path) -> None:
     assert sure[0] == pytest.approx((sure[1] + sure[2]) / 2, abs=0.001)
 
 
+def test_orders_that_disagree_decide_nothing_and_no_verdict_is_an_error(here: Path) -> None:
+    """The untrained tiny judge prefers one place, whatever is there; of an image that is none it says nothing."""
+    words = "compare --judge tiny --source source.png --instruction Recolour --b source.png"
+    _, *lines = [re.split("  +", line.strip()) for line in program.run(f"{words} --a source.png").splitlines()]
+    both, *orders = [line[1] for line in lines]
+    assert both == "undecided: the verdict changes with the order"
+    assert set(orders) == {"Image A", "Image B"}
+    Path("broken.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match="no judge gave a verdict"):
+        program.run(f"{words} --a broken.png")
+
+
 def test_html_is_a_page_of_the_pair_with_its_images(here: Path) -> None:
     run("--task color_alter --box 30 20 66 52 --html out/pair.html")
     text = (here / "out/pair.html").read_text()

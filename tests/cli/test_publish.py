@@ -448,6 +448,10 @@ def test_what_is_no_resume_state_is_named_and_what_is_gone_from_work_goes_from_t
     (workdir / "work/annotate/t.sqlite").rename(workdir / "work/annotate/u.sqlite")
     assert publish.write_records() == 1
     assert [file.name for file in (workdir / publish.RECORDS).rglob("*.parquet")] == ["u.parquet"]
+    shutil.rmtree(workdir / "work")
+    with pytest.raises(UserError, match="work has no finished records, published/resume has"):
+        publish.write_records()
+    assert publish.read_records() == 1, "nothing is deleted for want of records"
 
 
 def entry(path: str, md5: str) -> dict:

@@ -29,6 +29,7 @@ from editjudge.sources import formats
 Figures = dict[str, tuple[float | None, float | None]]  # the values of A and B by `area.measure`
 AT_ONCE = 256  # sources in memory
 SHOWN = 3  # keys of a reason on the terminal
+TINY_BASE = "models/tiny_base"
 WRITERS = {
     ".csv": lambda table, path: table.to_csv(path, index=False),
     ".jsonl": lambda table, path: table.to_json(path, orient="records", lines=True, force_ascii=False),
@@ -52,8 +53,9 @@ def compare(
 ) -> None:
     """Say which of two edits kept better what had to stay.
 
-    Each judge is asked in both orders of the edits; p(A) is its probability that A wins. What was asked is kept in
-    work/ and not asked again.
+    Each judge is asked in both orders of the edits; p(A) is its probability that A wins. A pair whose orders name
+    different winners is undecided. What was asked is kept in work/ and not asked again. Without any verdict it ends
+    with status 1.
 
     Args:
         source: The image before the edits: PNG, JPEG or WebP.
@@ -81,11 +83,14 @@ def compare(
         figures = {name: (value, second[name]) for name, value in first.items()}
     asked = about | {"dimension": dimension}
     found = {name: api.compare(source, a, b, instruction, judge=name, **asked) for name in judges}
-    rows = [
-        (what, each.winner or f"no verdict: {each.reason}", each.p_a)
-        for name, both in found.items()
-        for what, each in ((name, both), ("  asked as A, B", both.forward), ("  asked as B, A", both.backward))
-    ]
+    rows = []
+    for name, both in found.items():
+        rows.append((name, _verdict(both), both.p_a))
+        rows += [(f"  asked as {order}", _said(each), each.p_a)
+                 for order, each in (("A, B", both.forward), ("B, A", both.backward))]  # fmt: skip
+        if _is_tiny(values, name):
+            complain("compare", f"{name} is the tiny judge of the embedded graph, for demonstration: to judge, use"
+                     " --judge measures --task TASK --box X0 Y0 X1 Y1, or a model's folder or hub id")  # fmt: skip
     table(("judge", "winner", "p(A)"), rows)
     if figures:
         print()
@@ -95,6 +100,24 @@ def compare(
 
         recipe = api.recipe_asked(task, names, boxes, "--box")
         write_bytes(html, page_of_pair((source, a, b), instruction, found, figures, recipe, boxes, values).encode())
+    if all(both.winner is None for both in found.values()):
+        raise UserError("no judge gave a verdict")
+
+
+def _said(answer: api.Answer | api.Comparison) -> str:
+    return answer.winner or f"no verdict: {answer.reason}"
+
+
+def _verdict(both: api.Comparison) -> str:
+    """Where the answers in the two orders name different winners, the mean of their probabilities is none."""
+    winners = {both.forward.winner, both.backward.winner}
+    return _said(both) if None in winners or len(winners) == 1 else "undecided: the verdict changes with the order"
+
+
+def _is_tiny(values: dict[str, Any], name: str) -> bool:
+    """Whether a judge is the graph's own, trained from the embedded base."""
+    own = (values["judges"].get(name) or {}).get("model") in ("models/judge", TINY_BASE)
+    return own and (values.get("train_judge") or {}).get("base") == TINY_BASE
 
 
 def _better(name: str, a: float | None, b: float | None) -> str:

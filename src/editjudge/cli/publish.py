@@ -235,7 +235,9 @@ def record_files() -> list[Path]:
 
 
 def write_records() -> int:
-    """Writes the records of work/ to the folder and removes all others; how many it has then."""
+    """Writes the records of work/ to the folder and removes all others; how many it has then.
+
+    UserError: work/ has none, and the folder has some."""
     count, written = 0, set()
     for file in sorted(file for stage in STAGES for file in work(stage).glob("*.sqlite")):
         with RecordCache(file) as cache:
@@ -246,7 +248,11 @@ def write_records() -> int:
                 pq.write_table(pa.Table.from_pylist(rows, FORM), temporary, compression="zstd", compression_level=19)
             count += len(rows)
             written.add(out)
-    for file in set(record_files()) - written:
+    if (outdated := set(record_files()) - written) and not written:
+        raise UserError(
+            f"{work()} has no finished records, {RECORDS} has: run `make repro` here, or `make pull`, first"
+        )
+    for file in outdated:
         file.unlink()
     return count
 
