@@ -9,7 +9,8 @@ import yaml
 from clone import ROOT, Clone
 
 from editjudge.cli import publish
-from editjudge.core import images
+from editjudge.core import images, records
+from tools import example
 
 STAGES = re.search(r"^PUBLISHED \?= (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()  # type: ignore[union-attr]
 
@@ -33,6 +34,12 @@ def test_what_is_published_is_pulled_and_git_sees_nothing(clone: Clone) -> None:
     assert clone.run("git", "status", "--porcelain") == ""
 
 
+def test_readmes_sentence_is_what_the_judges_say(clone: Clone) -> None:
+    rows = records.read(clone.folder / example.VERDICTS, "verdicts")
+    said = example.sentence({row["judge"]: row for row in rows if row["key"] == example.KEY})
+    assert said in " ".join((ROOT / "README.md").read_text().split()), "python -m tools.example"
+
+
 def test_then_there_is_nothing_to_run(clone: Clone) -> None:
     said = clone.run("dvc", "repro", "--dry", "--allow-missing", check=False)
     if "Running stage 'code'" in said:
@@ -49,7 +56,7 @@ def test_then_the_pulled_judge_compares(clone: Clone, photo, monkeypatch: pytest
     said = program.run(["compare", *words])
     header, verdict, *orders, empty, measures, ssim = said.splitlines()
     assert header.split() == ["judge", "winner", "p(A)"]
-    assert re.match(r"pvc_judge +(Image A|Image B|Tie) +0\.\d{4}$", verdict)
+    assert re.match(r"pvc_judge +(Image A|Image B|Tie|undecided: .*) +0\.\d{4}$", verdict)
     assert [line.partition("  Image")[0].strip() for line in orders] == ["asked as A, B", "asked as B, A"]
     assert not empty
     assert measures.split() == ["measure", "A", "B", "better"]

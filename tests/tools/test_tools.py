@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import vl_convert
 import yaml
@@ -16,7 +17,8 @@ from dvc_render import VegaRenderer
 from dvc_render.html import HTML
 
 from editjudge.cli import publish
-from tools import headline, plots_page, quick_dvc
+from editjudge.core import images
+from tools import example, headline, plots_page, quick_dvc
 
 ROOT = Path(__file__).parents[2]
 PLOTS = {
@@ -90,6 +92,12 @@ def test_readmes_figures_are_those_of_the_committed_graph(monkeypatch, capsys) -
     said = capsys.readouterr().out
     assert said in re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
     assert max(map(len, said.splitlines())) < 100
+
+
+def test_readmes_picture_is_of_the_pair_as_the_graph_makes_it(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    committed = images.decode(example.PICTURE.read_bytes()).astype(float)
+    assert np.abs(committed - example.picture(example.pair())).mean() < 2, "python -m tools.example"
 
 
 def test_what_is_not_known_is_a_dash() -> None:

@@ -1,0 +1,76 @@
+"""Writes docs/pair.jpg, the README's pair, and prints the sentence below it; a test holds both to the graph.
+
+    python -m tools.example
+
+The pair is made as the stage probe_bench makes it; the verdicts are those in data/verdicts/probe.parquet.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import cv2
+import numpy as np
+from matplotlib import font_manager
+from PIL import Image, ImageDraw, ImageFont
+
+from editjudge.core import images, params, records
+from editjudge.core.settings import section
+from editjudge.sources.builtin import scenes
+from editjudge.sources.settings import ProbeBenchSetting, RawPairs
+from editjudge.stages import probe_bench
+
+KEY = "subject_add-benchmark-00022"
+PICTURE, VERDICTS = Path("docs/pair.jpg"), Path("data/verdicts/probe.parquet")
+WIDTH, GAP, LINE, SIZE = 256, 10, 26, 15  # in pixels
+INK = (31, 35, 40)
+
+
+def pair() -> records.Row:
+    """The pair, as data/probe_bench.parquet has it."""
+    values = params.load()
+    setting = section(values, "probe_bench", ProbeBenchSetting)
+    side = section(values, "raw_pairs", RawPairs).image_side
+    prompts = scenes.make_pairs(KEY.partition("-")[0], "benchmark", setting.per_task, side, setting.seed)
+    [prompt] = [prompt for prompt in prompts if prompt["key"] == KEY]
+    amounts = {str(name): amount for name, amount in setting.amounts.items()}
+    made = probe_bench.make_pair(prompt, amounts, setting.least_gap, setting.seed)
+    assert made
+    return made
+
+
+def picture(made: records.Row) -> np.ndarray:
+    """The instruction over source, A and B side by side; RGB, uint8, (H, W, 3)."""
+    shown = [images.decode(each["bytes"]) for each in (made["source_image"], *made["edited_images"])]
+    height = round(WIDTH * shown[0].shape[0] / shown[0].shape[1])
+    page = Image.new("RGB", (GAP + len(shown) * (WIDTH + GAP), 2 * LINE + height + 2 * GAP), "white")
+    draw = ImageDraw.Draw(page)
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), SIZE)
+    draw.text((GAP, GAP), f"“{made['instruction']}”", INK, font)
+    for n, (name, rgb) in enumerate(zip(("source", "A", "B"), shown, strict=True)):
+        left = GAP + n * (WIDTH + GAP)
+        draw.text((left, GAP + LINE), name, INK, font)
+        page.paste(
+            Image.fromarray(cv2.resize(rgb, (WIDTH, height), interpolation=cv2.INTER_CUBIC)), (left, 2 * LINE + GAP)
+        )
+    return np.asarray(page)
+
+
+def sentence(verdicts: Mapping[str, records.Row]) -> str:
+    """What the judges say of it, by judge."""
+    judge, base, measures = (verdicts[name] for name in ("pvc_judge", "base", "measures"))
+    sides = {row["winner"].removeprefix("Image ") for row in (judge, measures)}
+    assert sides == {judge["truth"].removeprefix("Image ")} != {base["winner"].removeprefix("Image ")}
+    return (
+        f"A pair of the probe. {sides.pop()} kept the rest of the photo: the measures say so, and the trained judge"
+        f" (p {judge['p_a']:.2f}). Its base did not."
+    )
+
+
+def main() -> None:
+    Image.fromarray(picture(pair())).save(PICTURE, quality=92)
+    rows = records.read(VERDICTS, "verdicts")
+    print(sentence({row["judge"]: row for row in rows if row["key"] == KEY}))
+
+
+if __name__ == "__main__":
+    main()
