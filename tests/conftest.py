@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from editjudge.core import portable
@@ -38,6 +39,24 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
     return tmp_path
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+
+
+DAMAGES = {
+    "flipped": _flipped,
+    "cut": lambda data: data[:-50],
+    "empty": lambda _: b"",
+    "zeros": lambda d: bytes(len(d)),
+}
+
+
+@pytest.fixture(params=DAMAGES)
+def damage(request: pytest.FixtureRequest) -> Callable[[Path], object]:
+    """Does to a file what a disk may do, in each of some ways."""
+    return lambda file: file.write_bytes(DAMAGES[request.param](file.read_bytes()))
 
 
 @pytest.fixture

@@ -137,7 +137,15 @@ def left(folder: Path) -> list[str]:
 def test_an_image_is_fetched_once_also_through_a_redirect(server: ThreadingHTTPServer, tmp_path: Path) -> None:
     assert [fetch(server, tmp_path, path) for path in ("good", "good", "to_good", "to_good")] == [PNG] * 4
     assert Badly.asked == ["/good", "/to_good", "/good"]
-    assert left(tmp_path) == ["", ""]
+    assert left(tmp_path) == [".image", ".image"]
+
+
+def test_a_damaged_image_is_asked_for_again(server: ThreadingHTTPServer, tmp_path: Path, damage) -> None:
+    for _ in range(2):
+        assert fetch(server, tmp_path, "good") == PNG
+        [file] = tmp_path.rglob("*.image")
+        damage(file)
+    assert Badly.asked == ["/good", "/good"]
 
 
 def test_many_rows_with_one_image_at_a_time_fetch_it_once(server: ThreadingHTTPServer, tmp_path: Path) -> None:

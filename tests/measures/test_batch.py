@@ -118,10 +118,10 @@ def near(rows: list[dict], others: list[dict]) -> None:
 def test_features_are_kept_and_give_the_same_values(tiny, photo, edits, tmp_path) -> None:
     prompts = [prompt_of(photo, (BOX,), EVERYTHING, edits)]
     first = batch.measure_group(prompts, models_of(tiny, tmp_path))
-    files = len(list(tmp_path.glob("*/*.npz")))
+    files = len(list(tmp_path.glob("*/*.features")))
     assert files == 5, "the source and its object by two encoders, its depth; no edit's"
     near(batch.measure_group(prompts, models_of(tiny, tmp_path)), first)
-    assert len(list(tmp_path.glob("*/*.npz"))) == files
+    assert len(list(tmp_path.glob("*/*.features"))) == files
 
 
 def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(photo, edits, tmp_path) -> None:
@@ -145,12 +145,12 @@ def test_the_store_stays_within_its_bytes(tmp_path: Path) -> None:
     store = slots.FeatureStore(tmp_path, 3000.0)
     for n in range(5):
         store.put(f"{n:02d}", [np.zeros(100)])  # 800 bytes each
-    assert sorted(file.stem for file in tmp_path.glob("*/*.npz")) == ["00", "01", "02"]
-    (tmp_path / "00/00.npz").write_bytes(b"broken")
+    assert sorted(file.stem for file in tmp_path.glob("*/*.features")) == ["00", "01", "02"]
+    (tmp_path / "00/00.features").write_bytes(b"broken")
     assert store.get("00") is None
     assert slots.trim(tmp_path, 10_000.0) > 7_000
     assert slots.trim(tmp_path, 1_500.0) >= 0
-    assert len(list(tmp_path.glob("*/*.npz"))) <= 1
+    assert len(list(tmp_path.glob("*/*.features"))) <= 1
 
 
 def test_a_model_that_refuses_one_image_leaves_the_others(tiny, photo, edits) -> None:
@@ -256,16 +256,13 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
     assert slot_settings.lacking("face_ID_sim", SlotSetting()) == ()
 
 
-@pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
-def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
+def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, damage) -> None:
     store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
     slots.said(store, "m", [(photo, True)], _count(asked))
-    [file] = tmp_path.glob("*/*.npz")
-    file.write_bytes(file.read_bytes()[:size])
+    [file] = tmp_path.glob("*/*.features")
+    damage(file)
     assert slots.said(store, "m", [(photo, True)], _count(asked)) == [[3.0]]
-    file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
-    assert slots.said(store, "m", [(photo, True)], _count(asked)) == [[3.0]]
-    assert asked == [1, 1, 1]
+    assert asked == [1, 1]
 
 
 def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: Path) -> None:
@@ -416,7 +413,7 @@ def test_processes_that_feed_one_with_the_models_give_the_same_values(tiny, phot
     alone = batch.measure_group(prompts, Models(tiny))
     near([row for rows in taken for row in rows], alone)
     assert [row["status"] for row in alone] == ["done"] * 4 + ["failed"] * 2
-    assert len(list((workdir / "work/features").glob("*/*.npz"))) == 10
+    assert len(list((workdir / "work/features").glob("*/*.features"))) == 10
 
 
 class Scarce(torch.nn.Module):

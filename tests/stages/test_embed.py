@@ -119,6 +119,16 @@ def test_finished_shards_stay_and_an_image_that_cannot_be_read_is_named(pool: li
     assert run(monkeypatch, dtype="float16")[1] == {"computed": 10, "reused": 0}
 
 
+def test_a_damaged_shard_is_made_anew_and_counted(pool: list[dict], monkeypatch, capsys, damage) -> None:
+    before = run(monkeypatch)[0].tobytes()
+    file = next(Path("work/embed/t").iterdir())
+    damage(file)
+    after, counts = run(monkeypatch)
+    assert (after.tobytes(), counts["computed"], counts["damaged"]) == (before, *[10 - counts["reused"]] * 2)
+    assert f"{file}: damaged" in capsys.readouterr().err
+    assert run(monkeypatch)[1] == {"computed": 0, "reused": 10}
+
+
 def test_precomputed_vectors_by_order_and_by_key(pool: list[dict], monkeypatch) -> None:
     vectors = np.random.default_rng(0).normal(size=(10, 6))
     np.save("vectors_t.npy", vectors)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
-from editjudge.core.files import work, write_bytes
+from editjudge.core.files import keep, kept, work
 
 SOURCE = Path(__file__).parents[2]  # src/
 PACKAGE = "editjudge"
@@ -83,15 +83,15 @@ def _said(file: Path, data: bytes) -> str:
 @cache
 def _read_before() -> dict[str, tuple[str, list[str], list[str]]]:
     try:
-        return cast(dict[str, Any], json.loads(work(READ).read_bytes()))
-    except (OSError, ValueError):  # not there, or damaged
+        return cast(dict[str, Any], json.loads(kept(work(READ)) or b"{}"))
+    except OSError:
         return {}
 
 
 def keep_read() -> None:
     """What this process has read is kept for others, each of which would read for half a second."""
     found = {_said(file, data): (each[0], *map(sorted, each[1:])) for file, (data, each) in _known.items()}
-    write_bytes(work(READ), json.dumps(found).encode())
+    keep(work(READ), json.dumps(found).encode())
 
 
 def file_of(module: str) -> Path | None:
@@ -124,8 +124,8 @@ def _read(file: Path) -> Source:
 def _known_source(file: Path) -> Source:
     if file not in _known:
         data = file.read_bytes()
-        kept = _read_before().get(_said(file, data))
-        _known[file] = data, Source(kept[0], *map(frozenset, kept[1:])) if kept else _read(file)
+        before = _read_before().get(_said(file, data))
+        _known[file] = data, Source(before[0], *map(frozenset, before[1:])) if before else _read(file)
     return _known[file][1]
 
 

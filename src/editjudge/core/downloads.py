@@ -1,6 +1,6 @@
 """Images by their address: kept on disk, tried again, and never from a private host.
 
-An image lies under the SHA-256 of its address, and is not asked for again."""
+An image lies under the SHA-256 of its address, and is not asked for again, unless it was damaged."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ import tenacity
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.files import write_bytes
+from editjudge.core.files import keep, kept
 from editjudge.core.settings import FORBID, Flag, Positive, Real
 from editjudge.core.tables import RowError
 
@@ -144,16 +144,18 @@ class Downloads:
 
     async def _had(self, url: str) -> bytes:
         done = self._place(url)
-        if not done.is_file():
+        data = kept(done)
+        if data is None:
             stop = tenacity.stop_after_attempt(self.limits.attempts)
             again = tenacity.retry_if_exception_type(_TryAgain)
             tries = tenacity.AsyncRetrying(retry=again, stop=stop, wait=self._wait, reraise=True)
             async with self._places:
                 try:
-                    write_bytes(done, await tries(self._try, url))
+                    data = bytes(await tries(self._try, url))
+                    keep(done, data)
                 except _TryAgain as error:
                     raise RowError(FAILED, str(error)) from error
-        return done.read_bytes()
+        return data
 
     def forget(self, url: str) -> None:
         """An image that was broken on the way: another run asks for it again."""
@@ -161,7 +163,7 @@ class Downloads:
 
     def _place(self, url: str) -> Path:
         name = hashlib.sha256(url.encode(errors="backslashreplace")).hexdigest()
-        return self.folder / name[:2] / name
+        return self.folder / name[:2] / f"{name}.image"
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None

@@ -4,13 +4,17 @@ import errno
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from uuid import uuid4
 
+from editjudge.core.errors import FileError
+
 WORK = "EDITJUDGE_WORK"
+SEAL = 32  # bytes of a kept file's hash, at its beginning
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FULL_TEXTS = ("No space left on device", "disk is full")  # of safetensors and of SQLite
 
@@ -60,6 +64,37 @@ def write_bytes(path: Path, data: bytes) -> None:
     """The file, whole or not at all; its folder is made."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def keep(path: Path, data: bytes) -> None:
+    """The bytes behind a hash of them and of the file's name, by which `kept` knows them. Whole or not at all."""
+    write_bytes(path, _sealed(path, data) + data)
+
+
+def kept(path: Path) -> bytes | None:
+    """What `keep` wrote. None: nothing, or other bytes, or those of another file; a line then says so."""
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    seal, data = found[:SEAL], found[SEAL:]
+    if seal == _sealed(path, data):
+        return data
+    print(f"{path}: damaged: what it kept is made anew", file=sys.stderr)
+    return None
+
+
+def read_kept(path: Path) -> bytes:
+    """What `keep` has just written. FileError: it is gone or damaged."""
+    if (data := kept(path)) is None:
+        raise FileError(f"{path} is gone or damaged: run the stage again, which makes it anew")
+    return data
+
+
+def _sealed(path: Path, data: bytes) -> bytes:
+    digest = hashlib.sha256(path.name.encode() + b"\0")
+    digest.update(data)
+    return digest.digest()
 
 
 @contextmanager

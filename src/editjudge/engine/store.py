@@ -34,7 +34,9 @@ class Kept:
         except FileNotFoundError:
             raise FileError(f"{self.path}: not there: run the stage again, which makes it anew") from None
         if hashlib.sha256(data).hexdigest() != self.sha256:
-            raise FileError(f"{self.path}: damaged: remove it and run the stage again, which makes it anew")
+            store, path = fsspec.core.url_to_fs(self.path)
+            store.rm(path)
+            raise FileError(f"{self.path}: damaged, and removed: run the stage again, which makes it anew")
         return data
 
     def is_there(self) -> bool:

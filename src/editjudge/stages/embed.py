@@ -2,9 +2,11 @@
 
 Workers read and embed a pool by shards of `embed.shard` rows. A finished shard is kept in work/, found by the
 fingerprint of its rows, the settings and the code, so that a killed stage loses what its workers have at the time, and
-a task whose pairs are as before is not embedded again. A worker loads the embedder for its first missing shard."""
+a task whose pairs are as before is not embedded again. A damaged one is made anew and counted. A worker loads the
+embedder for its first missing shard."""
 
 import functools
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
@@ -18,7 +20,7 @@ from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from editjudge.core import params, records
 from editjudge.core.code import check_unchanged, identity
 from editjudge.core.errors import FileError
-from editjudge.core.files import replacing, work
+from editjudge.core.files import keep, kept, read_kept, replacing, work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.engine import resume
@@ -60,23 +62,31 @@ def pairs(task: str) -> Path:
     return Path(f"data/raw_pairs/{task}.parquet")
 
 
-def embedding(setting: dict[str, Any], device: str) -> Callable[[Shard], tuple[Path, int, bool]]:
-    """In a worker: where a shard's vectors (n, d) are, how many rows it has, and whether they were computed now."""
+def embedding(setting: dict[str, Any], device: str) -> Callable[[Shard], tuple[Path, Counter[str]]]:
+    """In a worker: where a shard's vectors (n, d) are, and how many rows were computed now, were reused or damaged."""
     version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
     model = functools.cache(lambda: embedders.MODELS[setting["backend"]](setting, device))
 
-    def kept(shard: Shard) -> tuple[Path, int, bool]:
+    def made(shard: Shard) -> tuple[Path, Counter[str]]:
         task, first = shard
         rows = list(islice(records.iterate(pairs(task), "raw_pairs", first=first), setting["shard"]))
         inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
-        file = work("embed", task, f"{resume.fingerprint(*version, *inputs)}.npy")
-        if missing := not file.is_file():
-            found = checked(model()(rows), rows, setting["dtype"])
-            check_unchanged()
-            write_vectors(file, len(found), iter([found]))
-        return file, len(rows), missing
+        file = work("embed", task, f"{resume.fingerprint(*version, *inputs)}.vectors")
+        was_there = file.is_file()
+        if kept(file) is not None:
+            return file, Counter(reused=len(rows))
+        found = io.BytesIO()
+        np.save(found, checked(model()(rows), rows, setting["dtype"]))
+        check_unchanged()
+        keep(file, found.getvalue())
+        return file, Counter(computed=len(rows), damaged=len(rows) * was_there)
 
-    return kept
+    return made
+
+
+def finished(file: Path) -> np.ndarray:
+    """A shard's vectors (n, d)."""
+    return np.load(io.BytesIO(read_kept(file)), allow_pickle=False)
 
 
 def embed(setting: dict[str, Any], sizes: Mapping[str, int], counts: Counter[str]) -> None:
@@ -88,10 +98,10 @@ def embed(setting: dict[str, Any], sizes: Mapping[str, int], counts: Counter[str
         found = iter(progress(workers.answers(shards), len(shards), "embedding, shards"))
         for task, rows in sizes.items():
             files = []
-            for file, number, is_new in islice(found, -(-rows // size)):
+            for file, counted in islice(found, -(-rows // size)):
                 files.append(file)
-                counts["computed" if is_new else "reused"] += number
-            write_vectors(Path(f"data/embeddings/{task}.npy"), rows, map(np.load, files))
+                counts.update(+counted)
+            write_vectors(Path(f"data/embeddings/{task}.npy"), rows, map(finished, files))
 
 
 def take(setting: dict[str, Any], sizes: Mapping[str, int], counts: Counter[str]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from editjudge.core import code, hub, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import sha256, work, write_bytes
+from editjudge.core.files import keep, kept, read_kept, sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.workers import LaunchSetting, engine
@@ -150,7 +150,7 @@ def train(job: TrainingJob, run: Path) -> None:
         checkpoints = run / "checkpoints"
         trained = trainer.train(job.lesson(), samples, job.base(), pictures, job.out, checkpoints, device, job.draw)
         if launch.first():
-            write_bytes(run / TRAINED, json.dumps(asdict(trained)).encode())  # all digits: metrics come from it
+            keep(run / TRAINED, json.dumps(asdict(trained)).encode())  # all digits: metrics come from it
 
 
 def repeatable() -> "Device":
@@ -169,23 +169,24 @@ def repeatable() -> "Device":
 
 def list_skipped(job: TrainingJob, rows: Rows, run: Path) -> None:
     """Lists the rows left out in the training's folder. FileError: there are some, and `skip_failed` is not set."""
-    if (run / SKIPPED).is_file():  # of a training that was killed
+    if kept(run / SKIPPED) is not None:  # of a training that was killed
         return
     skipped = faulty({row["key"]: job.images(row) for row in rows}, f"the training data of {job.section}")
     if skipped and not job.setting.skip_failed:
         named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
         raise FileError(f"{len(skipped)} training samples cannot be used ({job.section}.skip_failed): {named}")
-    records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
+    listed = [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())]
+    keep(run / SKIPPED, json.dumps(listed).encode())
 
 
 def skipped_of(run: Path) -> list[dict[str, str]]:
     """The rows left out, each with its reason."""
-    return cast(list[dict[str, str]], json.loads((run / SKIPPED).read_text()))
+    return cast(list[dict[str, str]], json.loads(read_kept(run / SKIPPED)))
 
 
 def write_results(job: TrainingJob, rows: Rows, run: Path, base: Path) -> None:
     """The plots, the metrics, and in metrics/resume the figures of this run alone."""
-    skipped, trained = skipped_of(run), Trained(**json.loads((run / TRAINED).read_text()))
+    skipped, trained = skipped_of(run), Trained(**json.loads(read_kept(run / TRAINED)))
     job.draw(trained.history)
     left_out = {row["key"] for row in skipped}
     figures, more = job.report([row for row in rows if row["key"] not in left_out], trained, base)

@@ -2,8 +2,7 @@
 they said of sources."""
 
 import hashlib
-import zipfile
-import zlib
+import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.core.files import replacing
+from editjudge.core.files import keep, kept
 from editjudge.engine.resume import file_hash
 from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import devices_of, engine
@@ -111,22 +110,26 @@ class FeatureStore:
     def get(self, name: str) -> list[np.ndarray] | None:
         """The arrays under a name, or None where there are none that can be read."""
         try:
-            with np.load(self._path(name), allow_pickle=False) as found:
-                return [found[key] for key in sorted(found)]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            data = kept(self._path(name))
+        except OSError:
             return None
+        if data is None:
+            return None
+        with np.load(io.BytesIO(data), allow_pickle=False) as found:
+            return [found[key] for key in sorted(found)]
 
     def put(self, name: str, arrays: Arrays) -> None:
         """Keep up to 10 arrays, unless there is no more room."""
         size = sum(array.nbytes for array in arrays)
         if self.written + size > self.most:
             return
-        with replacing(self._path(name)) as partial, partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
+        keep(self._path(name), file.getvalue())
         self.written += size
 
     def _path(self, name: str) -> Path:
-        return self.folder / name[:2] / f"{name}.npz"
+        return self.folder / name[:2] / f"{name}.features"
 
 
 def said(
