@@ -39,6 +39,7 @@ COMMANDS = {
     r"make publish( |$)|git push|gto assign": "tests/cli/test_publish.py",
     r"make store |dvc remote modify": "tests/cli/test_publish.py",
     r"dvc pull -r store$": "tests/cli/test_publish.py",
+    r"dvc get https": "tests/test_published.py",
     r"make vllm$|dvc exp run -S serve.engine=vllm": "GPU",
     r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
     r"EDITJUDGE_ENGINE=ray dvc": "tests/engine/test_ray.py",

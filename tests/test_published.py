@@ -2,11 +2,15 @@
 
 import re
 import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
 
 import program
 import pytest
 import yaml
 from clone import ROOT, Clone
+from http_handler import served
 
 from editjudge.cli import publish
 from editjudge.core import images, records
@@ -32,6 +36,14 @@ def test_what_is_published_is_pulled_and_git_sees_nothing(clone: Clone) -> None:
     assert clone.run("git", "status", "--porcelain") == ""
     clone.run("dvc", "checkout", "-q", "models/judge", "models/adapter")
     assert clone.run("git", "status", "--porcelain") == ""
+
+
+def test_the_judge_comes_from_a_git_address_too(clone: Clone, tmp_path: Path) -> None:
+    """As docs/publishing.md says it, with the folder published/ behind http."""
+    with served(partial(SimpleHTTPRequestHandler, directory=clone.folder / "published")) as server:
+        words = ["--remote", "web", "--remote-config", f"url=http://127.0.0.1:{server.server_port}"]
+        clone.run("dvc", "get", "-q", f"file://{clone.folder}", "models/judge", *words, "-o", str(tmp_path / "judge"))
+    assert (tmp_path / "judge/model.safetensors").stat().st_size > 1_000_000
 
 
 def test_readmes_sentence_is_what_the_judges_say(clone: Clone) -> None:
