@@ -261,6 +261,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
         ({"r": 0}, "r: 0 is less"),
         ({"r": "4"}, "r: '4' is not of type 'integer'"),
         ({"lora_alpha": float("nan")}, "NaN is no JSON number"),
+        ({"alpha_pattern": {"q_proj": 1e300}}, r"alpha_pattern\.q_proj: 1e\+300 is greater"),
         ({"lora_alpha": None}, "lora_alpha: None is not"),
         ({"peft_type": None}, "peft_type: None is not one of"),
         ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern.q_proj: 'x' is not of type 'integer'"),
@@ -298,12 +299,22 @@ def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tm
     shutil.copytree(adapter_dir, tmp_path / "half")
     tensors = load_file(adapter_dir / "adapter_model.safetensors")
     save_file(dict(sorted(tensors.items())[::2]), tmp_path / "half" / "adapter_model.safetensors")
-    with pytest.raises(FileError, match="half cannot be loaded: Found missing adapter keys"):
+    with pytest.raises(FileError, match=r"half does not fit the base: .* is missing"):
         local_model.load(bases["float32"], adapter=tmp_path / "half")
     first = next(iter(tensors))
     save_file(tensors | {first: tensors[first] * float("nan")}, tmp_path / "half" / "adapter_model.safetensors")
     with pytest.raises(FileError, match="not finite"):
         local_model.load(bases["float32"], adapter=tmp_path / "half")
+
+
+@pytest.mark.parametrize(
+    "name", [f"{Q}.lora_C", Q.replace("layers.2", "layers.99") + ".lora_A.weight", f"{Q}.base_layer.weight"]
+)
+def test_a_tensor_that_is_not_the_adapters_is_refused_by_both_readers(name, bases, adapter_dir, tmp_path) -> None:
+    adapter = edited(adapter_dir, tmp_path / "more", lambda tensors, _: tensors.update({name: torch.zeros(48, 48)}))
+    refuses(bases["float32"], adapter, tmp_path, "is not in the adapter")
+    with pytest.raises(FileError, match=r"does not fit the base: .* is not its own"):
+        local_model.load(bases["float32"], adapter=adapter)
 
 
 def test_what_is_dead_changes_nothing_at_all(in_memory: Nets, bases: Bases, tmp_path: Path):

@@ -20,7 +20,7 @@ from editjudge.judges.protocol import Rating
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.stages import train_scorer
 from editjudge.training import lesson as data
-from editjudge.training import rater, trainer
+from editjudge.training import rater, runs, trainer
 from editjudge.training.lesson import Lesson
 from editjudge.training.samples import Sample
 from editjudge.training.settings import SingleEdits, TrainRaterSetting, TrainScorerSetting
@@ -63,6 +63,22 @@ def test_it_learns_and_ends_alike_whether_it_was_stopped_or_not(case: Case, trai
         assert files(tmp_path / "plain") == files(tmp_path / "saved") == files(tmp_path / f"from{step}")
         for later in range(step, 6):
             (folder / f"checkpoint-{later}" / "whole").unlink(missing_ok=True)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(train, pairs, tmp_path, damage, capsys) -> None:
+    lesson, folder = (
+        lessons.judge(max_steps=4, eval_every=4, log_every=1, save_every=1, keep_checkpoints=9),
+        tmp_path / "c",
+    )
+    train(lesson, pairs, tmp_path / "plain", folder)
+    bad = [folder / "checkpoint-2/optimizer.pt", folder / "checkpoint-3/trainer_state.json"]
+    for file in bad:
+        damage(file)
+    runs.drop_damaged(folder)
+    said = capsys.readouterr().err
+    assert all(f"{file}: damaged" in said for file in bad)
+    assert train(lesson, pairs, tmp_path / "again", folder).resumed_from == 1
+    assert files(tmp_path / "plain") == files(tmp_path / "again")
 
 
 def test_in_bfloat16_what_is_trained_is_kept_in_float32(case, train, tmp_path, monkeypatch):

@@ -2,10 +2,11 @@
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -14,6 +15,7 @@ from uuid import uuid4
 from editjudge.core.errors import FileError
 
 WORK = "EDITJUDGE_WORK"
+WHOLE = "whole"  # in a sealed folder: the hashes of its files
 SEAL = 32  # bytes of a kept file's hash, at its beginning
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FULL_TEXTS = ("No space left on device", "disk is full")  # of safetensors and of SQLite
@@ -58,6 +60,32 @@ def sha256(path: Path) -> str:
     """Of the file's content, hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hashes_of(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of files, by their names in the folder."""
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+
+
+def seal(folder: Path) -> None:
+    """Writes the hashes of all files of a folder into WHOLE, a file of it, once they are on the disk."""
+    for file in (files := _files(folder)):
+        flush(file)
+    write_bytes(folder / WHOLE, json.dumps(hashes_of(folder, files)).encode())
+
+
+def damaged(folder: Path) -> str | None:
+    """The name of a file that is gone, came later or has other bytes than when the folder was sealed; None: none."""
+    try:
+        was = dict(json.loads((folder / WHOLE).read_bytes()))
+    except (ValueError, TypeError):
+        return WHOLE
+    found = hashes_of(folder, _files(folder))
+    return min((name for name in {*was, *found} if was.get(name) != found.get(name)), default=None)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.rglob("*")) if file.is_file() and file != folder / WHOLE]
 
 
 def write_bytes(path: Path, data: bytes) -> None:

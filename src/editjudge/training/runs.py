@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from editjudge.core import code, hub, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import keep, kept, read_kept, sha256, work, write_bytes
+from editjudge.core.files import WHOLE, damaged, keep, kept, read_kept, sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.workers import LaunchSetting, engine
@@ -127,6 +128,7 @@ def carry_out(job: TrainingJob) -> None:
     run = work(job.stage, f"{job.name}-{name}" if job.name else name)
     if launch.node() == 0:
         list_skipped(job, rows, run)
+        drop_damaged(run / "checkpoints")
     # Alone on a machine with several GPUs, transformers would take all of them in its own way, which trl refuses.
     elsewhere = start.launcher == "ray" or job.setting.deepspeed != "none"
     if elsewhere or processes > 1 or torch.cuda.device_count() > 1:
@@ -177,6 +179,14 @@ def list_skipped(job: TrainingJob, rows: Rows, run: Path) -> None:
         raise FileError(f"{len(skipped)} training samples cannot be used ({job.section}.skip_failed): {named}")
     listed = [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())]
     keep(run / SKIPPED, json.dumps(listed).encode())
+
+
+def drop_damaged(checkpoints: Path) -> None:
+    """Removes every checkpoint that is not as it was written, with a line: the training goes on from the one before."""
+    for marker in sorted(checkpoints.glob(f"checkpoint-*/{WHOLE}")):
+        if (name := damaged(marker.parent)) is not None:
+            print(f"{marker.with_name(name)}: damaged: the training begins at an earlier checkpoint", file=sys.stderr)
+            shutil.rmtree(marker.parent)
 
 
 def skipped_of(run: Path) -> list[dict[str, str]]:

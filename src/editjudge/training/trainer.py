@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
+from editjudge.core.files import WHOLE, seal
 from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
 from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare, Weights
@@ -31,8 +32,8 @@ MEASURED = ("loss", "eval_loss", "eval_accuracy")
 Live: TypeAlias = Callable[[list[Row]], None]
 """Is given the history whenever it has grown."""
 SAME = ("max_steps", "learning_rate", "weight_decay", "gradient_checkpointing", "bf16", "seed")  # named as trl's
-WEIGHTS, BEST, WHOLE = "trained.safetensors", "best.safetensors", "whole"
-"""Files that a checkpoint has beside the trainer's own; WHOLE, empty, is written last."""
+WEIGHTS, BEST = "trained.safetensors", "best.safetensors"
+"""Files that a checkpoint has beside the trainer's own; WHOLE is written last."""
 
 
 class Trainer(SFTTrainer):
@@ -183,7 +184,7 @@ class Trainer(SFTTrainer):
         if self.is_world_process_zero():
             folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
             save_file(self.best, folder / BEST)
-            (folder / WHOLE).touch()
+            seal(folder)
 
 
 def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, evaluates: bool) -> SFTConfig:

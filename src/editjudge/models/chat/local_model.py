@@ -2,7 +2,6 @@
 
 import copy
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import GenerationConfig
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.generation import LogitsProcessor, LogitsProcessorList
@@ -28,11 +27,11 @@ from editjudge.models.endpoint.replies import THINKING
 from editjudge.models.endpoint.spending import Usage
 from editjudge.models.families import qwen_vl
 from editjudge.models.families.whole import Chat, WholeChats
-from editjudge.models.weights.adapter import check_patterns, older_names, read_config
+from editjudge.models.weights.adapter import WEIGHTS, check_patterns, older_names, read_config
 from editjudge.vision.loading import NoMemory, within_memory
 
 # What peft raises of an adapter that it cannot load.
-WRONG = (ValueError, TypeError, LookupError, AttributeError, ImportError, Warning)
+WRONG = (ValueError, TypeError, LookupError, AttributeError, ImportError)
 UNLOADABLE = (*WRONG, OSError, RuntimeError, SafetensorError)
 ADDED = re.compile(r"\.(lora_|modules_to_save\.)")  # in the names of what peft adds to a model
 Asked: TypeAlias = tuple[ChatQuestion, Mapping[str, Any]]  # a question, and how its reply is sampled (asking.sampling)
@@ -238,22 +237,36 @@ def load(
     processor = load_processor(model_dir)
     if adapter is None:
         return ChatModel(model, processor)
-    from peft import PeftModel
-
     folder = Path(adapter)
-    check_patterns(folder, read_config(folder), (name for name, _ in model.named_modules()))
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "Found missing adapter keys")  # which peft leaves as it starts them
-            named = older_names(model)
-            PeftModel.from_pretrained(model, str(folder), key_mapping=named).eval()  # puts its layers into the model
+        add_adapter(model, folder)
     except UNLOADABLE as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        if isinstance(error, (torch.OutOfMemoryError, FileError)):
             raise
         raise FileError(f"{folder} cannot be loaded: {' '.join(str(error).split()):.300}") from error
-    added = ((name, weight) for name, weight in model.named_parameters() if ADDED.search(name))
-    check_finite(folder, added)
     return ChatModel(model, bound(processor, adapter=folder))
+
+
+def add_adapter(model: Any, folder: Path) -> None:
+    """Puts the adapter's layers into the model. FileError: its tensors are not just those of its settings; peft starts
+    what is missing, drops what it does not know, and takes a weight of the base for the base's own. Also what peft
+    raises."""
+    from peft import LoraConfig, PeftModel, get_peft_model_state_dict
+
+    check_patterns(folder, read_config(folder), (name for name, _ in model.named_modules()))
+    named, settings = older_names(model), LoraConfig.from_pretrained(str(folder))
+    settings.inference_mode = True
+    adapted = PeftModel(model, settings)
+    loaded = adapted.load_adapter(str(folder), "default", key_mapping=named)
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        held = file.keys()
+    own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    foreign = sorted(name for name in held if name not in own) if len(held) > len(own) else []
+    for names, what in ((loaded.missing_keys, "is missing"), ([*loaded.unexpected_keys, *foreign], "is not its own")):
+        if names:
+            raise FileError(f"{folder} does not fit the base: {names[0]} {what}")
+    adapted.eval()
+    check_finite(folder, ((name, weight) for name, weight in model.named_parameters() if ADDED.search(name)))
 
 
 @lru_cache(maxsize=1)

@@ -18,14 +18,16 @@ SIZES = ("size", "max_patches", "max_soft_tokens")  # settings of image processo
 OLDER = ("min_pixels", "max_pixels")  # which are taken before `size` where a file has both
 SOFT_TOKENS = (70, 140, 280, 560, 1120)  # of an image, that Gemma 4 knows
 PATTERNS = {"type": ["string", "array", "null"], "items": {"type": "string"}}
+RANK = {"type": "integer", "minimum": 1, "maximum": 4096}
+ALPHA = {"type": "number", "minimum": -1e9, "maximum": 1e9}
 SCHEMA = {
     "required": ["peft_type", "r", "lora_alpha"],
     "properties": {
         "peft_type": {"enum": ["LORA"]},
-        "r": {"type": "integer", "minimum": 1},
-        "lora_alpha": {"type": "number", "minimum": -1e9, "maximum": 1e9},
-        "rank_pattern": {"type": ["object", "null"], "additionalProperties": {"type": "integer", "minimum": 1}},
-        "alpha_pattern": {"type": ["object", "null"], "additionalProperties": {"type": "number"}},
+        "r": RANK,
+        "lora_alpha": ALPHA,
+        "rank_pattern": {"type": ["object", "null"], "additionalProperties": RANK},
+        "alpha_pattern": {"type": ["object", "null"], "additionalProperties": ALPHA},
         "use_rslora": {"type": ["boolean", "null"]},
         "target_modules": PATTERNS,
         "exclude_modules": PATTERNS,
@@ -63,7 +65,9 @@ def _no_number(word: str) -> float:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. FileError: there is none."""
+    """The object in a JSON file. FileError: there is none, or no regular file."""
+    if not path.is_file():
+        raise FileError(f"{path} is missing or no file")
     try:
         value = json.loads(path.read_bytes(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from tqdm import tqdm
 from editjudge.core import hub
 from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
-from editjudge.core.files import sha256, whole
+from editjudge.core.files import hashes_of, sha256, whole
 from editjudge.core.prompts import RECORDED, RECORDED_RUBRICS
 from editjudge.engine.workers import cores
 from editjudge.models.weights.adapter import (
@@ -187,10 +187,10 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         read += [] if own else questions
         name = hub.name_of(base_dir) or base_dir.resolve().name
         record = {
-            "base": {"name": name, "sha256": _hashes(base_dir, read) | hashes},
+            "base": {"name": name, "sha256": hashes_of(base_dir, read) | hashes},
             "adapter": {
                 "name": adapter_dir.resolve().name,
-                "sha256": _hashes(adapter_dir, [*filter(Path.is_file, adapter_dir.iterdir()), *own]),
+                "sha256": hashes_of(adapter_dir, [*filter(Path.is_file, adapter_dir.iterdir()), *own]),
                 "config": config | {"base_model_name_or_path": name},  # where it lay may be a private path
                 "training": training,
             },
@@ -206,11 +206,6 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
 def _questions(folder: Path) -> list[Path]:
     """The files of the prompt or the rubrics that lie beside weights."""
     return [file for name in (RECORDED, f"{RECORDED_RUBRICS}/*") for file in folder.glob(name) if file.is_file()]
-
-
-def _hashes(folder: Path, files: Iterable[Path]) -> dict[str, str]:
-    """The SHA-256 of files, by their names in the folder."""
-    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
 
 
 def read_base(folder: Path) -> Base:
