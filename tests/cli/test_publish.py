@@ -4,6 +4,7 @@ that speaks S3, with its failures; verify names the stage where a difference beg
 import contextlib
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -210,6 +211,26 @@ def test_nothing_is_published_that_is_not_committed_or_too_large(here: Path, mon
     ):
         publish.publish("images", "judge")
     assert not (here / "published").exists()
+
+
+@pytest.mark.parametrize("path", ["data/images.txt", "models/judge/weights"])
+@pytest.mark.parametrize("where", ["here", "cache", "both"])
+def test_what_is_damaged_on_the_disk_is_named_with_what_mends_it(here: Path, capsys, damage, path, where) -> None:
+    """The commands are run as they are told."""
+    cached, good = Path(".dvc/cache") / object_of(Path(path)), Path(path).read_bytes()
+    damaged = {"here": [Path(path)], "cache": [cached], "both": [Path(path), cached]}[where]
+    for file in damaged:
+        file.chmod(0o644)
+        damage(file)
+    with pytest.raises(SystemExit, match="1"):
+        publish.verify(cache=True)
+    [line, last] = capsys.readouterr().out.splitlines()
+    assert last == "verify: 1 outputs here or in DVC's cache are damaged"
+    path_of_dvc = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(line[line.index("rm -rf") :], shell=True, check=True, env=os.environ | {"PATH": path_of_dvc})
+    with pytest.raises(SystemExit, match="0"):
+        publish.verify(cache=True)
+    assert (Path(path).read_bytes(), cached.read_bytes()) == (good, good)
 
 
 def test_a_version_that_lacks_an_object_is_not_tagged(here: Path) -> None:

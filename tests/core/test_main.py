@@ -100,7 +100,7 @@ def after_import(tmp_path: Path, script: str = CHECK, **given: str) -> dict:
     file.write_text(script)
     names = {portable.SWITCH, *portable.SETTINGS, *portable.AVX512, *portable.LIGHT}
     environment = {name: value for name, value in os.environ.items() if name not in names} | given
-    done = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, str(file)], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -142,11 +142,15 @@ def test_the_stages_set_them_before_the_libraries_load(tmp_path: Path) -> None:
     assert seen["child"] == "Haswell"
 
 
-def test_one_variable_switches_them_off_and_what_is_set_already_stays(tmp_path: Path) -> None:
-    seen = after_import(tmp_path, EDITJUDGE_PORTABLE="0")
-    assert not portable.SETTINGS.keys() & seen["found"].keys()
-    assert seen["child"] is None
-    assert after_import(tmp_path, OMP_NUM_THREADS="4")["found"]["OMP_NUM_THREADS"] == "4"
+def test_what_a_users_shell_sets_moves_no_bytes_unless_one_variable_says_so(tmp_path: Path, capfd) -> None:
+    seen = after_import(tmp_path, EDITJUDGE_PORTABLE="0", OMP_NUM_THREADS="4")
+    assert portable.SETTINGS.keys() & seen["found"].keys() == {"OMP_NUM_THREADS"}
+    assert (seen["child"], seen["found"]["OMP_NUM_THREADS"]) == (None, "4")
+    assert capfd.readouterr().err == ""
+    assert after_import(tmp_path, OMP_NUM_THREADS="4")["found"]["OMP_NUM_THREADS"] == "1"
+    assert capfd.readouterr().err.splitlines() == [
+        "OMP_NUM_THREADS=4: not used, for results would depend on it (EDITJUDGE_PORTABLE=0 uses it)"
+    ]
 
 
 @pytest.mark.parametrize(("flags", "set_"), [("flags : avx2 avx512vl", True), ("flags : avx2", False), (None, False)])

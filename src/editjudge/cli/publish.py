@@ -7,6 +7,7 @@ has the fingerprint of all it depends on, its code too, so an outdated one is ne
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -329,14 +330,58 @@ def differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
     return f"verify: differences begin at {where}; {len(files)} files in all: {', '.join(files)}", False
 
 
-def verify(*, small: bool = False, write: bool = False) -> None:
-    """Run the graph and compare what its stages wrote with what is committed.
+def bad_objects(cache: Path, digest: str) -> list[Path]:
+    """The objects of an output, and of the files that it lists, that are there with other bytes than they are named
+    by."""
+    file = cache / digest[:2] / digest[2:]
+    if not file.is_file():
+        return []
+    if md5(file) != digest.removesuffix(".dir"):
+        return [file]
+    listed = json.loads(file.read_bytes()) if digest.endswith(".dir") else ()
+    return [bad for entry in listed for bad in bad_objects(cache, entry["md5"])]
 
-    Ends with status 1 if something differs, and names the stages where differences begin.
+
+def damages(lock: Lock, cache: Path) -> list[str]:
+    """Reads every output of a dvc.lock, here and in DVC's cache (its folder of MD5s): a line for each that has other
+    bytes, with the commands that mend it. What is not there is no damage."""
+    lines = []
+    for name, stage in lock.items():
+        for path, digest in hashes(stage, "outs").items():
+            there = Path(path).exists()
+            right, bad = there and md5(Path(path)) == digest, bad_objects(cache, digest)
+            gone = shlex.join(["rm", "-rf", *map(str, bad), *([] if right else [path])])
+            if bad and right:
+                lines.append(f"{bad[0]}: damaged, of {path}: {gone}; {shlex.join(['dvc', 'commit', '-f', name])}")
+            elif bad or (there and not right):
+                again = ["dvc", "repro", "-f", "-s", name] if bad else ["dvc", "checkout", path]
+                lines.append(f"{[*bad, path][0]}: other bytes than {LOCK} has of {path}: {gone}; {shlex.join(again)}")
+    return lines
+
+
+def check_outputs() -> bool:
+    """Prints what `damages` finds; whether that is nothing."""
+    from dvc.repo import Repo
+
+    with Repo() as repo:
+        cache = Path(repo.cache.local.path)
+    lines = damages(params.load(LOCK)["stages"], cache)
+    print("\n".join([*lines, f"verify: {len(lines)} outputs here or in DVC's cache are damaged"]))
+    return not lines
+
+
+def verify(*, small: bool = False, write: bool = False, cache: bool = False) -> None:
+    """Run the graph and compare what its stages wrote with what is committed; read whether it lies whole on the disk.
+
+    Ends with status 1 if something differs, and names the stages where differences begin. What is damaged on the disk,
+    here or in DVC's cache, is named with the commands that mend it: DVC itself looks at sizes and times alone.
 
     Args:
         small: A small setting of the graph instead, in a copy: three minutes.
-        write: With --small, make its results those to commit."""
+        write: With --small, make its results those to commit.
+        cache: Run nothing: read every output, here and in DVC's cache, and compare it with dvc.lock."""
+    if cache:
+        sys.exit(0 if check_outputs() else 1)
     try:
         if small:
             with tempfile.TemporaryDirectory() as name:
@@ -354,4 +399,5 @@ def verify(*, small: bool = False, write: bool = False) -> None:
         sys.exit(error.returncode)
     text, same = differences(committed, lock)
     print(text)
-    sys.exit(0 if same else 1)
+    whole = small or check_outputs()
+    sys.exit(0 if same and whole else 1)

@@ -29,7 +29,9 @@ REDIRECTS = (301, 302, 303, 307, 308)
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 HOPS = 5
 LONGEST_WAIT = 120.0  # seconds between two tries, whatever the server asks for
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# IPv6 addresses that end with the IPv4 address that is meant: compatible, mapped, translated, NAT64.
+WITH_IPV4 = [ipaddress.IPv6Network(each) for each in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
+SITE_LOCAL = [ipaddress.IPv6Network(each) for each in ("fec0::/10", "64:ff9b:1::/48")]
 MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
 HEAD = 12  # bytes that MAGIC looks at
 HEADERS = (("User-Agent", "editjudge"), ("Accept", "image/*"), ("Accept-Encoding", "identity"))
@@ -62,11 +64,13 @@ class _TryAgain(Exception):
 def is_public(address: str) -> bool:
     """Whether an IP address is one of the open internet: not private, loopback, link-local, reserved or multicast.
 
-    An IPv4 address inside an IPv6 one (mapped, 6to4, NAT64) is judged by itself."""
+    An IPv4 address inside an IPv6 one is judged by itself."""
     ip = ipaddress.ip_address(address)
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or (ipaddress.IPv4Address(int(ip) % 2**32) if ip in NAT64 else None)
-        if inner is not None:
+        if any(ip in network for network in SITE_LOCAL):
+            return False
+        last = ipaddress.IPv4Address(int(ip) % 2**32) if any(ip in network for network in WITH_IPV4) else None
+        if inner := last or ip.sixtofour:
             return is_public(str(inner))
     return ip.is_global and not ip.is_multicast
 

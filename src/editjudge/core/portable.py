@@ -5,10 +5,11 @@ machines share. The libraries read them when they are loaded, so the packages of
 `set_up` as they are imported; child processes inherit the environment. `import editjudge` alone changes nothing.
 
 No setting covers `torch.sqrt`, which MKL computes from an approximate instruction (use norms, and the fused AdamW),
-onnxruntime, GPUs and other architectures. `EDITJUDGE_PORTABLE=0` keeps the CPU's own code; a variable that is already
-set stays as it is."""
+onnxruntime, GPUs and other architectures. `EDITJUDGE_PORTABLE=0` keeps the CPU's own code, and all
+variables as they are; without it, one that is set otherwise is replaced, with a line that says so."""
 
 import os
+import sys
 from pathlib import Path
 
 SWITCH = "EDITJUDGE_PORTABLE"
@@ -20,6 +21,7 @@ SETTINGS = {
     "OPENBLAS_CORETYPE": "Haswell",  # in NumPy, SciPy and OpenCV
     "ATEN_CPU_CAPABILITY": "avx2",  # torch's own loops
     "ONEDNN_MAX_CPU_ISA": "AVX2",  # torch's convolutions
+    "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",  # not in bfloat16
     # torch's products, which with AVX2 still differ between Intel and AMD. They take 2.5 times as long, the tiny
     # judge's training and judging a third more.
     "MKL_CBWR": "COMPATIBLE",
@@ -32,9 +34,12 @@ LIGHT = {"POT_BACKEND_DISABLE_PYTORCH": "1"}  # else `import ot` loads torch in 
 
 
 def set_up() -> None:
-    """Puts the settings into this process's environment, where they are not set already."""
-    for name, value in environment().items():
-        os.environ.setdefault(name, value)
+    """Puts the settings into this process's environment."""
+    others = [name for name, value in environment().items() if os.environ.get(name, value) != value]
+    if others:
+        given = ", ".join(f"{name}={os.environ[name]}" for name in others)
+        print(f"{given}: not used, for results would depend on it ({SWITCH}=0 uses it)", file=sys.stderr)
+    os.environ.update(environment())
 
 
 def environment() -> dict[str, str]:
