@@ -62,10 +62,20 @@ def test_a_basic_case_has_its_type_photo_and_file(tmp_path: Path) -> None:
     assert suite_files.load("imgedit_basic", tmp_path) == rows, "the folder stands for its table"
 
 
-def test_a_dialogue_is_three_cases_and_gedit_has_both_languages_and_the_intersection(tmp_path: Path) -> None:
+def test_a_turn_of_a_dialogue_is_a_case_and_gedit_has_both_languages_and_the_intersection(tmp_path: Path) -> None:
     rows = suite_files.load("imgedit_multi_turn", suite_files.multi_turn(tmp_path / "turns"))
     assert [(row["key"], row["dialogue"], row["turn"]) for row in rows[:3]] == [(f"d0.{n}", "d0", n) for n in (1, 2, 3)]
     assert {row["source_image"]["bytes"] for row in rows} == {picture(0), picture(1)}
+    suite_files.kinds_of_dialogues(tmp_path / "kinds")
+    rows = suite_files.load("imgedit_multi_turn", tmp_path / "kinds", images=str(tmp_path / "kinds"))
+    records.check("suites", rows, "x")
+    found = [(row["type"], row["dialogue"], row["origin"], row["turn"]) for row in rows]
+    assert found == [
+        *(("content_understanding", "Content-Understanding-1", "7.png", n) for n in (1, 2, 3)),
+        *(("content_memory", "content_memory-1", "7.png", n) for n in (1, 2, 3)),
+        *(("content_memory", "content_memory-2", "7.png", n) for n in (1, 2)),
+        *(("version_backtracking", "version_backtracking-1", "8", n) for n in (1, 2, 3)),
+    ], "two or three turns, several dialogues of a photo, the same key in every file"
     rows = suite_files.load("gedit_v1", suite_files.gedit(tmp_path / "gedit"))
     records.check("suites", rows, "x")
     assert Counter(row["language"] for row in rows) == {"en": 4, "cn": 4}

@@ -35,6 +35,22 @@ def multi_turn(folder: Path, count: int = 2) -> Path:
     return file
 
 
+def kinds_of_dialogues(folder: Path) -> None:
+    """ImgEdit-Bench's multi-turn suite as it is published: a file a kind, dialogues by key, of two or three turns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for n in (7, 8):
+        (folder / f"{n}.png").write_bytes(picture(n))
+    three = {f"turn{k}": f"turn {k}" for k in (1, 2, 3)}
+    two = {"id": "7.png", "turn1": "first", "turn2": "second"}
+    files = {"content_memory": {"1": {"id": "7.png"} | three, "2": two}}
+    files |= {
+        "Content-Understanding": {"1": {"id": "7.png"} | three},
+        "version_backtracking": {"1": {"id": "8"} | three},
+    }
+    for name, dialogues in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(dialogues))
+
+
 def gedit(folder: Path, tasks: tuple[str, ...] = ("ps_human", "subject-add"), each: int = 2) -> Path:
     """GEdit-Bench v1's table: of each task and language `each`, the first of them in the intersection."""
     import pyarrow as pa

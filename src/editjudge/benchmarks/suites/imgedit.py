@@ -1,10 +1,11 @@
-"""ImgEdit-Bench (arXiv 2505.20275): single edits in nine types, the UGE suite, dialogues of three turns; edits of our
-photos are scored as its basic suite.
+"""ImgEdit-Bench (arXiv 2505.20275): single edits in nine types, the UGE suite, dialogues of two or three turns; edits
+of our photos are scored as its basic suite.
 
 Scores are those of the public scripts (step1_get_avgscore.py, step2_typescore.py and UGE/get_average_score.py at commit
 c14480a): as published, and with the published cap applied. The cap (no other dimension above instruction adherence;
 UGE: at most 3 where unedited areas changed) is only asked for in words there, and the published examples break it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,8 +20,10 @@ from editjudge.judges.rubrics import DIMENSIONS, capped
 
 # The types of edits, as the public file names them; `adjust` is the paper's "alter".
 TYPES = ("add", "adjust", "replace", "remove", "background", "style", "action", "extract", "compose")
-TURNS = 3
+TURNS = ("turn1", "turn2", "turn3")  # the third may be missing
+KINDS = ("content_memory", "content_understanding", "version_backtracking")  # of dialogues, a file each
 ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
+MULTI = "multi_turn"  # the task of a dialogue, and its kind where the file says none
 CHANGED_MOST = 3  # of UGE where unedited areas changed
 
 
@@ -31,12 +34,21 @@ def keyed_cases(record: Record, kind: str | None = None) -> list[Case]:
 
 
 def dialogue_cases(record: Record) -> list[Case]:
-    """`{id, turn1, turn2, turn3}`, id being the photo's name, with or without its ending."""
+    """`{id, turn1, turn2, turn3}`, id being the photo's name, with or without its ending, and turn3 if there is one.
+
+    By key in a JSON object, whose file is named after the dialogues' kind: `content_memory-1` is dialogue 1 of that
+    file, and several may be of one photo. A line of JSON lines is the one dialogue of its photo, of no kind."""
     name = record.identifier("id")
     ending = next((each for each in ("", *ENDINGS) if (record.images / f"{name}{each}").is_file()), "")
-    dialogue = plain(Path(name).stem if Path(name).suffix in ENDINGS else name, 190)
-    words, image = {turn: record.text(f"turn{turn}") for turn in range(1, TURNS + 1)}, f"{name}{ending}"
-    return [Case(f"{dialogue}.{n}", "multi_turn", words[n], image, name, None, dialogue, n) for n in words]
+    words = [record.text(turn) for turn in TURNS if turn != TURNS[-1] or record.get(turn) is not None]
+    file = Path(record.name).name
+    dialogue = Path(name).stem if Path(name).suffix in ENDINGS else name
+    if record.get("key") is not None:
+        dialogue = f"{file}-{record.identifier('key')}"
+    kind = next((kind for kind in KINDS if kind in re.sub(r"\W+", "_", file.lower())), MULTI)
+    dialogue, image = plain(dialogue, 190), f"{name}{ending}"
+    case = partial(Case, type=kind, image=image, origin=name, dialogue=dialogue, task=MULTI)
+    return [case(f"{dialogue}.{turn}", instruction=text, turn=turn) for turn, text in enumerate(words, 1)]
 
 
 def photo_cases(record: Record) -> list[Case]:
@@ -95,7 +107,7 @@ UGE = replace(
     ),
     files="**/UGE_edit.json",
 )
-MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, files="**/multi_turn*.json*")
+MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, types=KINDS)
 PHOTOS = replace(
     BASIC,
     cases=photo_cases,
