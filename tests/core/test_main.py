@@ -17,6 +17,7 @@ import torch
 from editjudge.core import files, main, portable
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
+from editjudge.engine.resume import RecordCache
 from editjudge.engine.workers import cores
 
 MEMORY = "s: out of memory: 9 GiB wanted; what is finished is kept: give smaller"
@@ -72,6 +73,17 @@ def test_a_file_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -
     writing.__enter__().write_bytes(b"new")
     assert not writing.__exit__(RuntimeError, RuntimeError(), None)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("f", b"old")]
+
+
+def test_a_power_cut_loses_nothing_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is on the disk before it has its name, the name before the call returns; what is paid for, too."""
+    done, sync, replace = list[str](), os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda at: (done.append(os.readlink(f"/proc/self/fd/{at}")), sync(at)))
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append("named"), replace(*names)))
+    files.write_bytes(tmp_path / "f", b"new")
+    assert [Path(each).name.partition(".")[0] for each in done] == ["f", "named", tmp_path.name]
+    with RecordCache(tmp_path / "c", paid=True) as cache:
+        assert cache._run("PRAGMA synchronous") == [(2,)], "FULL"
 
 
 def test_two_that_write_one_file_at_once_write_it_whole(tmp_path: Path) -> None:

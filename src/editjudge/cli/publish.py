@@ -268,7 +268,7 @@ def read_records() -> int:
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise FileError(f"{file}: no resume state: {' '.join(str(error).split())}") from error
         place = work(file.parent.name, f"{file.stem}.sqlite")
-        with RecordCache(place) as cache:
+        with RecordCache(place, paid=True) as cache:
             cache.add(records)
         count += len(records)
     return count

@@ -63,7 +63,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     stored = [Path(f"data/candidates/{model}/{task}.parquet") for model in values["editors"]]
     edits = [row for file in stored for row in records.iterate(file, "candidates") if row["key"] in rows]
     by_key = records.grouped(edits, "key")
-    with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:  # replies are kept there
+    with resume.RecordCache(work("annotate", f"{task}.sqlite"), paid=True) as cache:  # replies are kept there
         asked = [(row, by_key.get(key, [])) for key, row in rows.items()]
         where = ground(asked, recipe, section(values, "grounding", GroundingSetting), cache)
     setting = section(values, "measures", SlotSetting)

@@ -29,15 +29,20 @@ def work(*names: str) -> Path:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     """A temporary file that becomes `path` if the block ends without an error, and is removed otherwise.
 
+    durable: it is on the disk before it gets the name, and the name before this returns: a power cut loses neither.
     The OSError of a full disk gets the file's name, which the system leaves out."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{uuid4().hex[:12]}.partial")  # no other process has it
     try:
         yield temporary
+        if durable:
+            flush(temporary)
         os.replace(temporary, path)
+        if durable:
+            flush(path.parent)
     except OSError as error:
         if is_full(error):
             error.filename = str(path)
@@ -95,8 +100,10 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """The bytes behind a hash of them and of the file's name, by which `kept` knows them. Whole or not at all."""
-    write_bytes(path, _sealed(path, data) + data)
+    """The bytes behind a hash of them and of the file's name, by which `kept` knows them. Whole or not at all; what a
+    power cut takes is made anew."""
+    with replacing(path, durable=False) as temporary:
+        temporary.write_bytes(_sealed(path, data) + data)
 
 
 def kept(path: Path) -> bytes | None:

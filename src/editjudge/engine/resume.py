@@ -47,9 +47,11 @@ def fingerprint(*parts: Any) -> str:
 
 
 class RecordCache:
-    """Finished records by fingerprint. Each is committed when it is put: SIGKILL loses none. Raises CacheError."""
+    """Finished records by fingerprint. Each is committed when it is put: SIGKILL loses none. Raises CacheError.
 
-    def __init__(self, path: Path) -> None:
+    paid: what it keeps may have been paid for, and is on the disk when it counts as kept: a power cut loses none."""
+
+    def __init__(self, path: Path, paid: bool = False) -> None:
         self.reused = self.computed = self.damaged = 0
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +59,7 @@ class RecordCache:
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._db.text_factory = lambda data: data.decode(errors="replace")
             self._run("PRAGMA journal_mode=wal")
-            self._run("PRAGMA synchronous=NORMAL")
+            self._run(f"PRAGMA synchronous={'FULL' if paid else 'NORMAL'}")
             self._run("CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, meta TEXT, data BLOB, hash TEXT)")
 
     def __enter__(self) -> Self:

@@ -196,7 +196,7 @@ class Judge(ABC):
 
     def __enter__(self) -> Self:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self.store = self._started.enter_context(RecordCache(self._file))
+        self.store = self._started.enter_context(RecordCache(self._file, paid=True))
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -116,7 +116,7 @@ class PhotoModels(ExitStack):
         super().__init__()
         cache.parent.mkdir(parents=True, exist_ok=True)
         self.accounts: dict[str, Account] = {}
-        self.cache = self.enter_context(resume.RecordCache(cache))
+        self.cache = self.enter_context(resume.RecordCache(cache, paid=True))
 
     def _seeing(self, load: Load, wanted: Wanted, name: Callable[[Any], str], what: str) -> Seeing:
         """Workers look at photographs. name: of the record of one; what: names the progress bar."""

@@ -150,7 +150,7 @@ def run(task: str) -> None:
     opened = pairwise.open_judges(recipe, params.leaf(values, "pairwise.judges"))
     accounts = {name: judge.account for name, judge in opened.items()}
     pool, out = Pool(task, tuple(params.leaf(values, "editors"))), Path(f"data/annotations/{task}.parquet")
-    with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:
+    with resume.RecordCache(work("annotate", f"{task}.sqlite"), paid=True) as cache:
         where = ground(pool, recipe, section(values, "grounding", GroundingSetting), cache)
         records.write(out, annotate(pool, recipe, cache, setting, where), "annotations")
         judged = [*pool] if recipe.judge else []

@@ -278,7 +278,8 @@ def run(model: str) -> None:
         records.write_details(report, write(made, model, tasks, given, suites) | {"lacking": lacking})
         return
     prompts = Prompts(tasks, suites)
-    with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:
+    paid = isinstance(setting, settings.ApiSetting)
+    with resume.RecordCache(work("candidates", f"{model}.sqlite"), paid) as cache:
         made, figures = edit_all(prompts, model, setting, cache, prompts.later())
         told = write(made, model, tasks, cache.data, suites)
         records.write_json(Path(f"metrics/resume/candidates_{model}.json"), figures | cache.counts())
