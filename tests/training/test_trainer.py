@@ -1,6 +1,7 @@
 """The trainer, of every lesson: that it learns, repeats, goes on after a kill, and what it refuses; the rater's lesson:
 balance, and that what is saved says what was taught."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -112,11 +113,16 @@ def test_the_best_weights_are_kept_also_by_a_training_that_went_on(train: Train,
         assert all(not value.any() for key, value in weights.items() if "lora_B" in key)
 
 
-def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[Sample], tmp_path: Path):
+def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[Sample], tmp_path: Path, capfd):
     small = {"held_out_share": 0.0, "max_steps": 2, "bf16": True, "gradient_checkpointing": True}
     history = train(lessons.judge(**small, log_every=1), pairs, tmp_path / "a").history
     assert [row["step"] for row in history] == [1, 2]
     assert history[0]["eval_loss"] is None
+    said, told = capfd.readouterr()
+    assert said == "", "no dictionaries of the trainer's"
+    assert re.findall(r"step \d of 2: loss \d", told) == [
+        f"step {n} of 2: loss {int(history[n - 1]['loss'])}" for n in (1, 2)
+    ]
     silent = train(lessons.judge(**small, log_every=10, save_every=10), pairs, tmp_path / "b")
     assert (silent.steps, silent.history) == (2, [])
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cyclopts import App, Parameter
-from tqdm import tqdm
 
 from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
@@ -26,7 +25,7 @@ from editjudge.editors.galleries import metadata as gallery_lines
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 from editjudge.editors.protocol import out_of_five, with_score
-from editjudge.engine.progress import progress
+from editjudge.engine.progress import bar, progress
 from editjudge.measures.annotation import grouped
 from editjudge.training.samples import file_of, names_of, photos_of, stored_images
 
@@ -276,7 +275,7 @@ def export_gallery(*, model: Models, out: Path, metadata: Path | None = None) ->
         check_free(out / name)
     images: dict[str, dict[str, str]] = {}
     for name in model:
-        rows = tqdm(records.iterate(GALLERY / f"{name}.parquet", "candidates"), desc=f"images of {name}", unit="image")
+        rows = bar(None, f"images of {name}", "image", records.iterate(GALLERY / f"{name}.parquet", "candidates"))
         images[name] = dict(pictures.export_png(rows, name, out))
     if lines is None:
         keys = dict.fromkeys(key for paths in images.values() for key in paths)

@@ -18,6 +18,7 @@ import torch
 from datasets import Dataset
 from peft.helpers import disable_input_dtype_casting
 from safetensors.torch import load_file, save_file
+from transformers import PrinterCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
@@ -82,6 +83,7 @@ class Trainer(SFTTrainer):
             processing_class=processor,
             callbacks=[self.order],
         )
+        self.remove_callback(PrinterCallback)  # which prints dictionaries where there is no terminal; see `log`
         self.data_collator = lesson.collator(processor, self.model, self.data_collator)
         self.model_accepts_loss_kwargs = True  # the mean is then over a whole step, whichever process has what of it
 
@@ -111,6 +113,10 @@ class Trainer(SFTTrainer):
         super().log(*arguments, **named)
         if self.is_world_process_zero():
             self.live(history(self.state.log_history))
+            entry: dict[str, Any] = self.state.log_history[-1]
+            if self.args.disable_tqdm and (found := next((name for name in MEASURED if name in entry), None)):
+                at = f"step {entry['step']} of {self.state.max_steps}"
+                print(f"{at}: {found.replace('_', ' ')} {float(entry[found]):.4f}", file=sys.stderr)
 
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
         """Logs the loss and the accuracy on the held-out rows, and keeps the weights if the loss is the lowest."""

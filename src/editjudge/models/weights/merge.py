@@ -377,7 +377,7 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: i
     """Writes all weight files, in all of `size` bytes; returns the SHA-256 of each of the base's."""
     hashes = {}
     with (
-        tqdm(total=size, desc="merge", unit="B", unit_scale=True, dynamic_ncols=True) as bar,
+        tqdm(total=size, desc="merge", unit="B", unit_scale=True, dynamic_ncols=True, disable=None) as bar,
         ThreadPoolExecutor(min(MOST_WORKERS, cores()), initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         for name, (metadata, tensors) in base.shards.items():
