@@ -81,6 +81,7 @@ def test_a_turn_of_a_dialogue_is_a_case_and_gedit_has_both_languages_and_the_int
     assert Counter(row["language"] for row in rows) == {"en": 4, "cn": 4}
     assert sum(row["intersection"] for row in rows) == 4
     assert rows[0]["key"] == "ps_human0.en"
+    assert rows[0]["source_image"]["bytes"] == picture(0), "input_image, which the public scripts show, not the raw one"
     assert rows[0]["origin"] == rows[1]["origin"], "the same photo in both languages"
 
 

@@ -29,7 +29,7 @@ def asked(count: int, *models: str) -> list[str]:
 
 def test_a_model_is_ranked_with_one_command_and_drift_is_told(workdir: Path) -> None:
     words = [*asked(4, "mine", "theirs"), "--model", "gpt-4.1"]
-    Path("edits/theirs/4.png").unlink()
+    Path("edits/theirs/4.png").rename("edits/theirs/1_SRCIMG.png")  # a source beside an edit, as GEdit-Bench wants it
     for month, numbers in (("old", (4, 4, 4)), ("new", (5, 4, 3))):
         replies = {f"edit {n}": [reply(*numbers) if n < 3 else reply(2, 2, 2)] for n in range(1, 5)}
         with chat_server(replies=replies) as server:
@@ -53,6 +53,15 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(workdir: Path) -> 
     assert (found["score"]["change"], found["score"]["changed"]) == (0.0, 0.0)
     assert (found["adherence"]["edits"], found["adherence"]["changed"]) == (7, pytest.approx(4 / 7, abs=1e-6))
     assert "vlm: gpt-4.1 (20" in told.stdout
+
+
+def test_replies_that_nobody_can_read_are_no_board(workdir: Path) -> None:
+    words = [*asked(2, "mine"), "--model", "gpt-4.1"]
+    with chat_server(replies={f"edit {n}": ["I see a cat."] for n in (1, 2)}) as server:
+        done = forks.program("suite", *words, "--base-url", server.url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "unscored are 2 of 2 ratings by vlm: 2 " in done.stderr
+    assert done.stderr.splitlines()[-1] == "suite: suite has no score: all 2 ratings are unscored"
 
 
 def test_a_mistake_is_one_line(workdir: Path) -> None:

@@ -58,7 +58,8 @@ def gedit(folder: Path, tasks: tuple[str, ...] = ("ps_human", "subject-add"), ea
 
     rows = [
         {"key": f"{task}{n}", "task_type": task, "instruction_language": language,
-         "instruction": f"{task} {n} {language}", "input_image_raw": {"bytes": picture(n), "path": None},
+         "instruction": f"{task} {n} {language}", "input_image": {"bytes": picture(n), "path": None},
+         "input_image_raw": {"bytes": picture(n + 50), "path": None},
          "Intersection_exist": n == 0}
         for task in tasks for n in range(each) for language in ("en", "cn")
     ]  # fmt: skip

@@ -148,11 +148,14 @@ def suite(
             which = f"{its['unscored']} of {its['ratings']} ratings by {name}"
             complain("suite", f"{its['model']}: unscored are {which}: {why}")
     gaps = [account.gap(f"raters.{name}") for name, account in accounts.items()]
+    nothing = bool(rated) and not any(its["scored"] for _, its in rated)
     if lacking := "; ".join(gap.told() for gap in gaps if gap.kinds.total()):
         lacking += ": the same command asks for them again"
-        if not any(its["scored"] for _, its in rated):
+        if nothing:
             raise unfinished.Unfinished(f"{lacking}. {out} has no score")
         complain("suite", lacking)
+    if nothing:
+        raise UserError(f"{out} has no score: all {sum(its['ratings'] for _, its in rated)} ratings are unscored")
     print((out / f"board{next(iter(boards.WRITERS))}").read_text(), end="")
 
 

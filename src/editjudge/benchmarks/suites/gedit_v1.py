@@ -32,7 +32,7 @@ def cases(record: Record) -> list[Case]:
     if record.get("task_type") is not None:
         task, language = record.choice("task_type", TYPES), record.choice("instruction_language", LANGUAGES)
         instruction, both = record.text("instruction"), record.get("Intersection_exist")
-        image = record.get("input_image_raw") or record.get("input_image")
+        image = record.get("input_image") or record.get("input_image_raw")  # what the public scripts show the judge
     else:
         task, instruction, image = record.choice("edit_type", TYPES), record.text("prompt"), record.text("id")
         language, both = next((part for part in Path(image).parts if part in LANGUAGES), LANGUAGES[0]), None

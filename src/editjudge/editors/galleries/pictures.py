@@ -29,6 +29,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
 SHOWN = 20  # names of each kind in a line
+SOURCE = "_SRCIMG"  # of the source that GEdit-Bench wants beside each edit
 WORDS = {"missing": "missing", "broken": "broken", "extra": "of no case"}
 
 
@@ -207,7 +208,7 @@ def read_suite(path: Path, cases: Iterable[Row], model: str, report: GalleryRepo
         yield row
     extra = set(given.listed()) - known
     if folder is not None:
-        own = {name + ending for name in files | known for ending in ENDINGS}
+        own = {name + kind + ending for name in files | known for kind in ("", SOURCE) for ending in ENDINGS}
         extra = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - own
     report.rows.sort(key=lambda row: row["kind"] != "missing")
     report.rows += [{"kind": "extra", "name": name, "reason": WORDS["extra"]} for name in sorted(extra)]
