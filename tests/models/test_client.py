@@ -111,6 +111,14 @@ def test_other_text_is_left_alone() -> None:
     assert masked(raw, KEY) == raw
 
 
+@pytest.mark.parametrize("told", [True, -5, "7", 1e9])
+def test_a_number_of_tokens_that_cannot_be_is_none(told: Any) -> None:
+    """A budget would never end."""
+    usage = {"prompt_tokens": told, "completion_tokens": 7}
+    found = read_completion(json.dumps({"choices": [{"message": {"content": "x"}}], "usage": usage}).encode())
+    assert (found.tokens_in, found.tokens_out) == (None, 7)
+
+
 def test_a_reply_without_end_is_cut_off(url: str) -> None:
     with pytest.raises(CallFailed, match=r"larger than 16\.8 MB") as failed:
         ask(url, status=200, body="", mib=4096)

@@ -23,12 +23,14 @@ from killing import wait_until
 from pictures import picture
 from PIL import Image
 from pixel_scorer import SETTING, PixelScorer, Running
+from pydantic import ValidationError
 
 from editjudge.core import params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read, section
 from editjudge.engine import serving
 from editjudge.judges.protocol import Edit, Score, Unscored
+from editjudge.rewards.reward_forms import FORMS, RewardForm
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 from tools import reward_client
@@ -117,6 +119,14 @@ def test_a_failing_scorer_is_an_error_and_not_the_end() -> None:
         failed = requests.post(f"{running.url}/score", json=body, timeout=60)
         assert (failed.status_code, failed.json()) == (500, {"error": "RuntimeError: out of memory"})
         assert reward_client.score(running.url, [("x", picture(1), picture(2))])[0]["overall"]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_list_of_wrong_items_is_a_few_errors_and_not_one_an_item(form: type[RewardForm]) -> None:
+    """Nine megabytes of `[]` took 3 GB."""
+    with pytest.raises(ValidationError) as raised:
+        form.model_validate({field.alias or name: [[]] * 1000 for name, field in form.model_fields.items()})
+    assert raised.value.error_count() < 10
 
 
 @pytest.mark.parametrize(

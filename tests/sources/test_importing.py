@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -485,6 +486,17 @@ def test_a_parquet_file_with_values_that_are_none_is_named(load: Importer, tmp_p
     Dataset(pa.table({"instruction": column})).save_to_disk(tmp_path / "saved")
     with pytest.raises(TableError, match=r"arrow: not readable as an Arrow stream"):
         load("color_alter", "datasets", tmp_path / "saved")
+
+
+def test_a_parquet_file_that_swells_is_refused_and_a_wide_one_read_at_once(tmp_path: Path) -> None:
+    """Ten thousand columns took 90 seconds."""
+    pq.write_table(pa.table({"image": [bytes(100_000_000)]}), tmp_path / "swells.parquet", compression="zstd")
+    with pytest.raises(TableError, match=r"row group 0 takes 100,000,\d+ bytes in memory, the file"):
+        next(tables.parquet(tmp_path / "swells.parquet"))
+    pq.write_table(pa.table({f"c{n}": ["x"] for n in range(10_000)}), tmp_path / "wide.parquet")
+    began = time.process_time()
+    assert len(next(tables.parquet(tmp_path / "wide.parquet"))) == 10_000
+    assert time.process_time() - began < 5
 
 
 def test_a_glob_that_is_none_and_a_missing_folder_of_images_are_named(load: Importer, folder: Path) -> None:

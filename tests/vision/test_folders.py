@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders
+from editjudge.vision.detectors import GroundingDino
 from editjudge.vision.encoders import ClipEncoder
 from editjudge.vision.segmenters import FaceParser
 
@@ -147,6 +148,7 @@ LOADED: list[tuple[str, Callable[[Path], object], str]] = [
     ("clip", rewritten(CONFIG, num_attention_heads=5), "not a multiple of the number of attention heads"),
     ("clip", rewritten(CONFIG, image_size=[64, 32]), "cannot be loaded"),
     ("parser", rewritten(CONFIG, depths=[2, 1, 1, 1]), "lacks [0-9]+ weights"),
+    ("detector", written("tokenizer.json", b'{"version": "1.0", "model": {}}'), "no tokenizer that can be used"),
 ]
 
 
@@ -154,7 +156,7 @@ LOADED: list[tuple[str, Callable[[Path], object], str]] = [
 def test_wrong_weights_are_an_error_not_filled_by_chance(kind, change, words, own) -> None:
     change(folder := own(kind))
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: .*{words}"):
-        (ClipEncoder if kind == "clip" else FaceParser)(WHERE, str(folder))
+        {"clip": ClipEncoder, "parser": FaceParser, "detector": GroundingDino}[kind](WHERE, str(folder))
 
 
 def test_stages_look_into_folders_without_torch(sound: Callable[[str], Path]) -> None:

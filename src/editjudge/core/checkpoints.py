@@ -37,6 +37,16 @@ def load(kind: Any, folder: Path, device: str, **options: Any) -> Any:
     return model.eval()
 
 
+def load_tokenizer(folder: Path) -> Any:
+    """FileError: there is none in the folder that can be used."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # tokenizers raises Exception itself
+        raise FileError(f"{folder} has no tokenizer that can be used: {' '.join(str(error).split()):.300}") from error
+
+
 def check_indices(folder: Path) -> None:
     """Every index of weight files, in the folder and in those in it, names files beside itself. FileError."""
     for path in sorted(folder.rglob("*.safetensors.index.json")):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, Strict
 
@@ -22,6 +22,8 @@ from editjudge.judges.protocol import Edit, Score, Unscored
 
 Bytes: TypeAlias = Annotated[bytes, Strict()]
 Edits: TypeAlias = list[Edit | Unscored]
+T = TypeVar("T")
+Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]  # millions of wrong items are one error
 IDENTITY = (
     *("request_id", "sample_id", "group_id", "source_rank"),
     *("policy_version", "scorer_version", "idempotency_key"),
@@ -97,7 +99,7 @@ class OwnEdit(BaseModel, extra="forbid"):
 
 class Own(RewardForm, extra="forbid"):
     path = "/score"
-    given: list[OwnEdit] = Field(alias="edits")
+    given: Listed[OwnEdit] = Field(alias="edits")
 
     def edits(self, served: Served) -> Edits:
         return [edit_of(each.instruction, each.source, each.edited) for each in self.given]
@@ -119,15 +121,15 @@ class UniRLTurn(BaseModel):
 
 
 class UniRLRequest(BaseModel, extra="allow"):
-    history: list[UniRLTurn]
-    required_rewards: list[str]
+    history: Listed[UniRLTurn]
+    required_rewards: Listed[str]
 
 
 class UniRL(RewardForm):
     """Two turns, the source and the edit, both with the instruction."""
 
     path = "/score"
-    requests: list[UniRLRequest]
+    requests: Listed[UniRLRequest]
 
     def edits(self, served: Served) -> Edits:
         found: Edits = []
@@ -180,9 +182,9 @@ class Columns(RewardForm):
 
 class FlowFactory(Columns):
     path = "/compute"
-    instructions: list[str] = Field(alias="prompt")
-    edited: Annotated[list[str], BeforeValidator(lambda given: [] if given is None else given)] = Field(alias="image")
-    sources: list[list[str]] | None = Field(None, alias="condition_images")
+    instructions: Listed[str] = Field(alias="prompt")
+    edited: Annotated[Listed[str], BeforeValidator(lambda given: [] if given is None else given)] = Field(alias="image")
+    sources: Listed[Listed[str]] | None = Field(None, alias="condition_images")
 
     def edits(self, served: Served) -> Edits:
         found = super().edits(served)
@@ -197,9 +199,9 @@ class EditR1(Columns):
     """Edit-R1, and in its subclasses flow_grpo and verl-omni: the sources in ref_images, or named in the prompts."""
 
     path, word, pickled = "/mode/{mode}", "scores", True
-    edited: list[Bytes] = Field(alias="images")
-    instructions: list[str] = Field(alias="prompts")
-    sources: list[Bytes] | None = Field(None, alias="ref_images")
+    edited: Listed[Bytes] = Field(alias="images")
+    instructions: Listed[str] = Field(alias="prompts")
+    sources: Listed[Bytes] | None = Field(None, alias="ref_images")
 
     def edits(self, served: Served) -> Edits:
         found = super().edits(served)
@@ -243,9 +245,9 @@ class EditScore(Columns):
     """`meta_datas` are JSON texts, or dicts, with the instruction; `input_images` a list of sources an edit."""
 
     path, pickled = "/", True
-    instructions: list[str | dict[str, Any]] = Field(alias="meta_datas")
-    edited: list[Bytes] = Field(alias="output_image")
-    sources: list[Bytes | list[Bytes]] = Field(alias="input_images")
+    instructions: Listed[str | dict[str, Any]] = Field(alias="meta_datas")
+    edited: Listed[Bytes] = Field(alias="output_image")
+    sources: Listed[Bytes | Listed[Bytes]] = Field(alias="input_images")
 
     @property
     def meta(self) -> list[Any]:

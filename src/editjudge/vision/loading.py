@@ -96,14 +96,14 @@ class VisionModel:
         try:
             if self.processor_class is not None:
                 kind = getattr(transformers, self.processor_class)
-                self.processor = kind.from_pretrained(str(folder), local_files_only=True)
+                self.processor = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
             if self.architecture.has_tokenizer:
-                self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+                self.tokenizer = checkpoints.load_tokenizer(folder)
             kind = getattr(transformers, self.model_class)
             self.model: Any = checkpoints.load(kind, folder, device, dtype=getattr(torch, dtype))
         except FileError as error:
             raise ParamsError(f"{where}: {error}") from error
-        except (OSError, ValueError) as error:  # of the processor or tokenizer
+        except (OSError, ValueError) as error:  # of the processor
             raise ParamsError(f"{where}: {folder}: {' '.join(str(error).split())}") from error
 
     def fed(self, rgbs: Sequence[np.ndarray], height: int, width: int) -> "torch.Tensor":

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
 
+from editjudge.core.checkpoints import load_tokenizer
 from editjudge.core.errors import FileError
 from editjudge.core.files import whole
 from editjudge.judges.scorers.checkpoint import HEAD, CheckpointScorer, Description, write_description
@@ -47,7 +47,7 @@ def import_editreward(checkpoint: Path, base: Path, out: Path) -> None:
     tokenizer = processor.tokenizer
     tokenizer.add_tokens([REWARD], special_tokens=True)
     own = checkpoint / "tokenizer"
-    if own.is_dir() and AutoTokenizer.from_pretrained(str(own)).get_vocab() != tokenizer.get_vocab():
+    if own.is_dir() and load_tokenizer(own).get_vocab() != tokenizer.get_vocab():
         raise FileError(f"{own} is not the tokenizer of {base} with {REWARD}: it was trained from another base")
     net = model_class(base).config_class.from_pretrained(str(base), local_files_only=True)
     net.get_text_config().vocab_size = len(tokenizer)

@@ -251,5 +251,5 @@ def read_completion(raw: bytes) -> Completion:
     if not isinstance(text, str) or not isinstance(tokens, list):
         raise TryFailed("malformed", f"no text in the completion: {shown}")
     tokens = [] if HIDDEN in text else tokens  # which may spell the key, each a part
-    told_in, told_out = (count if isinstance(count, int) else None for count in counts)
+    told_in, told_out = (count if type(count) is int and count >= 0 else None for count in counts)
     return Completion(text, tokens, told_in, told_out, cut, bool(thought))
