@@ -18,7 +18,6 @@ from editjudge.core.errors import UserError
 
 BATCH = 64  # rows of a Parquet file in memory at a time, or fewer:
 MOST = 1 << 28  # bytes
-SWELLS = 200  # times its file that a row group may take in memory: images do not compress, and text tenfold
 LONGEST = 1 << 24  # bytes of a line
 TEXTS = (pa.string(), pa.large_string())
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
@@ -129,14 +128,11 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
     other columns, so that rows of other tasks cost no image."""
     try:
         table = pq.ParquetFile(file)
-        schema, size = table.schema_arrow, file.stat().st_size  # pyarrow makes the schema anew each time
-        there = [name for name in schema.names if not fields or name in fields]
+        there = [name for name in table.schema_arrow.names if not fields or name in fields]
         if twice := [name for name, times in Counter(there).items() if times > 1]:
             raise TableError(f"{file}: two columns are called {twice[0]!r}")
-        light = [name for name in there if schema.field(name).type in TEXTS]
+        light = [name for name in there if table.schema_arrow.field(name).type in TEXTS]
         for group in range(table.num_row_groups):
-            if (swollen := table.metadata.row_group(group).total_byte_size) > max(MOST // 4, SWELLS * size):
-                raise TableError(f"{file}: row group {group} takes {swollen:,} bytes in memory, the file {size:,}")
             rows = [] if light == there else _batches(table, group, light)
             some = light == there or any(wanted(row) for row in rows)
             yield from _batches(table, group, there if some else light)

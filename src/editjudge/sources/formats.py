@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from editjudge.core import masks, params, tables
-from editjudge.core.reading import Record, matching, picture
+from editjudge.core.reading import Record, matching, parquet, picture
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
 from editjudge.sources.settings import SourceSetting
@@ -177,7 +177,7 @@ def _stem(record: Record) -> str:
 CELLS = partial(tables.delimited, errors="surrogateescape")  # `text` refuses what is no UTF-8
 LINES: dict[str, tables.Reader] = {".jsonl": tables.jsonl}
 LISTS = {".json": tables.json_list} | LINES
-TABLES: dict[str, tables.Reader] = {".parquet": tables.parquet}
+TABLES: dict[str, tables.Reader] = {".parquet": parquet}
 PLAIN: dict[str, tables.Reader] = {".csv": CELLS} | LINES | TABLES
 UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 
@@ -210,7 +210,7 @@ def records(source: SourceSetting, wanted: Callable[[Record], bool]) -> Iterator
         name = file.relative_to(root) if root.is_dir() else Path(file.name)
         rows = form.readers[file.suffix](file)
         if file.suffix == ".parquet":
-            rows = tables.parquet(file, columns, lambda values, name=name: wanted(Record(name, 0, values)))  # type: ignore[misc]
+            rows = parquet(file, columns, lambda values, name=name: wanted(Record(name, 0, values)))  # type: ignore[misc]
         for number, values in enumerate(rows):
             yield Record(name, number, values, images, index=next(index))
 
