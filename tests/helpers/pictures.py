@@ -18,6 +18,14 @@ def picture(seed: int, form: str = "PNG", height: int = 16, width: int = 24) -> 
     return buffer.getvalue()
 
 
+def many_scans(side: int, count: int) -> bytes:
+    """A JPEG that repeats the last of its scans."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side)).save(buffer, "JPEG", progressive=True)
+    whole = buffer.getvalue()
+    return whole[:-2] + whole[whole.rindex(b"\xff\xda") : -2] * count + whole[-2:]
+
+
 def bomb(side: int) -> bytes:
     """A PNG that says it has side x side pixels."""
     chunks = (b"IHDR" + side.to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]), b"IDAT")

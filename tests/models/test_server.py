@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from pictures import png
+from pictures import many_scans, png
 from pixel_scorer import Served
 from pydantic import ValidationError
 from tiny_base import compare
@@ -136,6 +136,9 @@ def post(running: Running, content: Any) -> tuple[int, dict[str, Any]]:
     return reply.status_code, reply.json()
 
 
+SLOW = f"data:image/jpeg;base64,{base64.b64encode(many_scans(500, 1000)).decode()}"
+
+
 def image(address: str) -> list[dict]:
     return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": address}}]}]
 
@@ -148,6 +151,7 @@ def image(address: str) -> list[dict]:
         (400, "nothing is fetched", {"messages": image("file:///etc/hostname")}),
         (400, "nothing is fetched", {"messages": image("data:text/html;base64,QQ==")}),
         (400, "not base64", {"messages": image("data:image/png;base64,***")}),
+        (400, "cannot be used: 1010 scans", {"messages": image(SLOW)}),
         (400, "cannot be used: not a PNG", {"messages": image("data:image/png;base64,QQ==")}),
         (400, "4 images, more than the limit of 3", {"messages": image("data:image/png;base64,QQ==") * 4}),
         (400, "tools: Extra inputs", {"tools": []}),
@@ -165,7 +169,7 @@ def image(address: str) -> list[dict]:
         (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
         *((400, "the body: ", data) for data in (b"", b"[]", b"{", b"\xff", b"[" * 100_000)),
     ],
-    ids=map(str, range(25)),
+    ids=map(str, range(26)),
 )
 def test_what_is_not_taken_is_refused_by_name(trained, questions, status, words, change) -> None:
     code, reply = post(trained, change if isinstance(change, bytes) else body(questions[0], **change))

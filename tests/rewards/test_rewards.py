@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import requests
 from killing import wait_until
-from pictures import picture
+from pictures import many_scans, picture
 from PIL import Image
 from pixel_scorer import SETTING, PixelScorer, Running
 from pydantic import ValidationError
@@ -30,7 +30,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read, section
 from editjudge.engine import serving
 from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.rewards.reward_forms import FORMS, RewardForm
+from editjudge.rewards.reward_forms import FORMS, RewardForm, edit_of
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 from tools import reward_client
@@ -159,6 +159,12 @@ def test_bad_input_is_refused_in_one_line(running: Running, status: int, words: 
     assert list(reply.json()) == ["error"]
     assert words in reply.json()["error"]
     assert len(reply.json()["error"].splitlines()) == 1
+
+
+def test_an_image_that_takes_minutes_is_not_scored() -> None:
+    assert edit_of("x", picture(1), many_scans(3000, 1000)) == Unscored(
+        "edited image: 1010 scans, more than the limit of 100"
+    )
 
 
 def test_images_that_are_missing_or_not_base64_fail_alone(running: Running) -> None:

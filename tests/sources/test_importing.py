@@ -20,7 +20,7 @@ from http_handler import Handler, served
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pictures import bomb
+from pictures import bomb, many_scans
 from PIL import Image
 from table_files import jsonl, parquet
 
@@ -320,6 +320,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "gif": (plain(image="moving.gif"), "broken image"),
     "cut image": (plain(image="cut.png"), "broken image"),
     "bomb": (plain(image="bomb.png"), "broken image"),
+    "many scans": (plain(image="scans.jpg"), "broken image"),
     "too large a file": (plain(image="large.png"), "image too large"),
     "too small": (plain(image="small.png"), "image side"),
     "too wide": (plain(image="wide.png"), "aspect"),
@@ -343,6 +344,7 @@ def folder(tmp_path: Path) -> Path:
     Image.new("P", (32, 32)).save(buffer, "GIF")
     kinds = {"page.png": b"<html>", "moving.gif": buffer.getvalue(), "empty.png": b""}
     kinds |= {"cut.png": png(1, 200, 200)[:-500], "bomb.png": bomb(60_000)}
+    kinds |= {"scans.jpg": many_scans(3000, 1000)}
     kinds |= {"small.png": png(1, 32, 15), "wide.png": png(1, 200, 40), "large.png": png(1) + bytes(600_000)}
     for name, data in kinds.items():
         (inside / name).write_bytes(data)

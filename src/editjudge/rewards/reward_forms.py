@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, Strict
 
+from editjudge.core import scans
 from editjudge.core.keys import FILE_NAME
 from editjudge.engine.serving import Rejected
 from editjudge.judges.protocol import Edit, Score, Unscored
@@ -84,6 +85,8 @@ def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
                 images[name] = base64.b64decode(text, validate=True)
             except (binascii.Error, ValueError) as error:
                 return Unscored(f"an image is not base64: {error}")
+        if why := scans.slow(images[name]):
+            return Unscored(f"{name}: {why}")
     try:
         instruction.encode()
     except UnicodeEncodeError:

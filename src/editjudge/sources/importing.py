@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from editjudge.core import images, masks, records, regions
+from editjudge.core import images, masks, records, regions, scans
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
 from editjudge.core.params import ParamsError
@@ -238,6 +238,8 @@ def checked_image(draft: Draft, folder: Path, most: int, filters: Filters) -> Ch
     data = draft.image if isinstance(draft.image, bytes) else local(draft.image, folder, most)
     if len(data) > most:
         raise RowError("image too large", f"{len(data)} bytes")
+    if why := scans.slow(data):
+        raise RowError(BROKEN, why)
     try:
         rgb = images.decode(data, min(images.MAX_PIXELS, filters.side_most**2))
     except images.ImageError as error:

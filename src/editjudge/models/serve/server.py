@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from editjudge.core import images
+from editjudge.core import images, scans
 from editjudge.engine.serving import MAX_DECODED, Batcher, Rejected, Room, decoded_size, invalid, read_body, rejected
 from editjudge.models.chat.checkpoint import DTYPES, bound
 from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Reply, decode, load
@@ -167,6 +167,8 @@ class Server:
         seed = secrets.randbits(64) if given.seed is None else given.seed % 2**64
         new_tokens = given.max_completion_tokens or given.max_tokens
         chat = Chat(text, encoded, new_tokens, given.temperature, given.top_p, seed, given.top_k)
+        if why := next(filter(None, map(scans.slow, encoded)), None):
+            raise Rejected(400, f"an image cannot be used: {why}", "messages")
         try:
             return chat, {data: decode(data) for data in set(encoded)}
         except images.ImageError as error:
