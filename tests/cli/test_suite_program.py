@@ -1,10 +1,13 @@
 """Models are ranked on ImgEdit-Bench, two months compared, and answers that exist already scored."""
 
+import base64
 import csv
 import functools
 import json
 import math
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import forks
 import numpy as np
@@ -16,6 +19,7 @@ from chat_client import chat_server
 from suite_files import reply
 
 from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.core import images, records
 from editjudge.editors.galleries.metadata import GalleryError
 
@@ -38,7 +42,7 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(workdir: Path) -> 
         (workdir / "work/judge/raters.vlm.sqlite").unlink()
     assert "suite: theirs: 1 missing: 4" in done.stderr
     assert "suite: theirs: unscored are 1 of 4 ratings by vlm: 1 no edit: no image for this key" in done.stderr
-    assert "| vlm | theirs | here |" in done.stdout
+    assert "| vlm | theirs | here, in our own words |" in done.stdout
     assert "| GPT-4.1 | GPT-4o | published:" in done.stdout
     [lacking] = csv.DictReader(Path("new/gallery.csv").read_text().splitlines())
     assert lacking == {"model": "theirs", "kind": "missing", "name": "4", "reason": "no image for this key"}
@@ -53,6 +57,69 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(workdir: Path) -> 
     assert (found["score"]["change"], found["score"]["changed"]) == (0.0, 0.0)
     assert (found["adherence"]["edits"], found["adherence"]["changed"]) == (7, pytest.approx(4 / 7, abs=1e-6))
     assert "vlm: gpt-4.1 (20" in told.stdout
+
+
+VIESCORE = """_context_no_delimit = "JSON.\\n"
+_prompts_0shot_two_image_edit_rule = "Two images."
+_prompts_0shot_tie_rule_SC = "Instruction: <instruction>\\n"
+_prompts_0shot_rule_PQ = "Alone."
+"""
+
+
+def asked_for(url: str, *words: str) -> tuple[list[tuple[Any, ...]], str]:
+    """What a server was asked: the text of the user's turn and then the images' bytes; and the program's board."""
+    done = forks.program("suite", *words, "--model", "gpt-4o", "--base-url", url)
+    assert done.returncode == 0, done.stderr
+    with urllib.request.urlopen(url.removesuffix("/v1") + "/log") as log:
+        bodies = [json.loads(body) for body in json.load(log)["bodies"]]
+    found = []
+    for body in bodies:
+        assert set(body) == {"model", "messages", "max_tokens", "temperature", "seed"}
+        [turn] = body["messages"]
+        assert (turn["role"], body["temperature"]) == ("user", 1)
+        text, *shown = turn["content"]
+        urls = [image["image_url"]["url"] for image in shown]
+        found.append((text["text"], *(base64.b64decode(url.partition(",")[2]) for url in urls)))
+    return found, done.stdout
+
+
+def test_published_prompts_are_sent_to_the_letter_with_the_images_behind(workdir: Path) -> None:
+    words = [*asked(9, "mine"), "--prompts", "p/prompts.json"]
+    done = forks.program("suite", *words, "--model", "m", "--base-url", "http://127.0.0.1:1/v1")
+    assert done.stderr.startswith("suite: p/prompts.json not found: get it with curl -o prompts.json https://")
+    Path("p").mkdir()
+    texts = {kind: f"Rate {kind}.\nInstruction: <edit_prompt>\nKept? <edit_prompt>\n" for kind in TYPES}
+    Path("p/prompts.json").write_text(json.dumps(texts))
+    said = "So.\nPrompt Compliance: 4\nVisual Naturalness: 4\nPhysical & Detail Integrity: 4"
+    replies = {f"edit {n}": [said] for n in range(1, 10)}
+    cases = suite_files.load("imgedit_basic", Path("b/basic_edit.json"))
+    wanted = {
+        (texts[case["type"]].replace("<edit_prompt>", case["instruction"]), case["source_image"]["bytes"],
+         Path(f"edits/mine/{case['file']}.png").read_bytes())
+        for case in cases
+    }  # fmt: skip
+    with chat_server(replies=replies, bodies=True) as server:
+        found, board = asked_for(server.url, *words)
+    assert (len(found), set(found)) == (9, wanted)
+    assert "| vlm | mine | here, in the words of p/prompts.json | 4.00 |" in board
+
+
+def test_gedit_is_asked_as_viescore_asks(workdir: Path) -> None:
+    file = suite_files.gedit(Path("g"), ("ps_human",), 1)
+    cases = suite_files.load("gedit_v1", file)
+    suite_files.gallery(Path("edits/mine"), cases)
+    Path("vie_prompts.py").write_text(VIESCORE)
+    words = ["--suite", "gedit_v1", "--cases", str(file), "--gallery", "edits/mine", "--prompts", "vie_prompts.py"]
+    said = {case["instruction"]: ['{"score": [9, 4], "reasoning": "so"}'] for case in cases}
+    with chat_server(replies=said | {"": ['{"score": [4, 9]}']}, bodies=True) as server:
+        found, board = asked_for(server.url, *words)
+    edits = [Path(f"edits/mine/{case['file']}.png").read_bytes() for case in cases]
+    semantics = {
+        (f"JSON.\n\nTwo images.\nInstruction: {case['instruction']}\n", case["source_image"]["bytes"], edit)
+        for case, edit in zip(cases, edits, strict=True)
+    }
+    assert set(found) == semantics | {("JSON.\n\nAlone.", edit) for edit in edits}
+    assert "| vlm | mine | here, in the words of vie_prompts.py | 4.00 |" in board
 
 
 def test_replies_that_nobody_can_read_are_no_board(workdir: Path) -> None:

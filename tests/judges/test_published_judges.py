@@ -39,6 +39,9 @@ WORDS = {
     "editscore/vie_prompts.py": "import nothing\n_context_no_delimit_reasoning_first = 'In JSON.\\n'\n"
     "_prompts_0shot_two_image_edit_rule = 'Two images.\\n'\n_prompts_0shot_rule_PQ = 'Alone, 0 to 10.\\n'\n"
     "_prompts_0shot_tie_rule_SC = '0 to 10: <instruction>\\n'\n",
+    "viescore/vie_prompts.py": "_context_no_delimit = 'In JSON.\\n'\n_prompts_0shot_rule_PQ = 'Alone, 0 to 10.\\n'\n"
+    "_prompts_0shot_two_image_edit_rule = 'Two images.\\n'\n"
+    "_prompts_0shot_tie_rule_SC = '0 to 10: <instruction>\\n'\n",
     "imgedit/prompts.json": json.dumps({"style": "Rate: <edit_prompt>.\n", "add": "Added: <edit_prompt>"}),
     "rationalrewards/train_flux_kontext_rationalrewards.py": "SYSTEM_PROMPT = ('You ' 'judge.')\n"
     "TASK_RELATED_TEMPLATE = '''{request}\n1. Source Image <image>\n2. Edited Image <image>\nGo.'''\n"
@@ -103,6 +106,10 @@ ASKED = {
     "editscore_qwen25": {
         "semantics": [["<img1>: ", IMAGE, "<img2>: ", IMAGE, SC]],
         "quality": [["<img1>: ", IMAGE, PQ]],
+    },
+    "viescore": {
+        "semantics": [["In JSON.\n\nTwo images.\n\n0 to 10: Red\n", IMAGE, IMAGE]],
+        "quality": [["In JSON.\n\nAlone, 0 to 10.\n", IMAGE]],
     },
     "imgedit_judge": {"rubric": [["Rate: Red.\n", IMAGE, IMAGE]]},
     "rationalrewards": {

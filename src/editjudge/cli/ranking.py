@@ -18,6 +18,7 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import read
 from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
+from editjudge.judges import rubrics
 from editjudge.statistics import boards
 
 RANKED = ("rank", "model", "rating", "low", "high", "matches")
@@ -94,6 +95,7 @@ def suite(
     model: str | None = None,
     base_url: str | None = None,
     api_key_env: str | None = None,
+    prompts: Path | None = None,
     runs: int = 1,
     people: Path | None = None,
     out: Path = Path("suite"),
@@ -113,6 +115,8 @@ def suite(
         model: Or a VLM behind an OpenAI-compatible endpoint,
         base_url: its address,
         api_key_env: and the environment variable with its key.
+        prompts: The suite's published prompts, in which --model is asked as the public script asks: ImgEdit-Bench's
+            prompts.json, or VIEScore's vie_prompts.py for GEdit-Bench. Without them the words are our own.
         runs: Ratings of each edit by --model, averaged.
         people: People's yes and no, of dialogues (CSV).
         out: Folder of the results."""
@@ -122,9 +126,13 @@ def suite(
         values = settings.load_own(params)
         given = {name: settings.leaf(values, f"raters.{name}") for name in rater}
     elif model and base_url:
-        rubrics = suites.SUITES[suite].rubrics or "imgedit"
-        entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": rubrics}
-        entry |= {"temperature": 1.0} if runs > 1 else {}
+        asked = suites.SUITES[suite].rubrics or "imgedit"
+        if prompts:
+            if not (layout := suites.SUITES[suite].published):
+                raise UserError(f"--prompts: no public script asks a judge about {suite}")
+            asked = rubrics.worded(layout, prompts, out / "prompts.yaml")
+        entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": asked}
+        entry |= {"temperature": 1.0, "logprobs": 0} if prompts else {"temperature": 1.0} if runs > 1 else {}
         given = {"vlm": entry | ({"api_key_env": api_key_env} if api_key_env else {})}
     elif people:
         given = dict[str, Any]()
@@ -140,6 +148,9 @@ def suite(
     counts = {"form": setting.form, "cases": len(kept), "refused": refused}
     records.write(out / "ratings.parquet", rows, "ratings")
     records.write_json(out / "metrics.json", {"suite": counts, **told})
+    words = f"here, in the words of {prompts}" if prompts else "here, in our own words" if not rater else "here"
+    for row in board:
+        row["from"] = words if row["from"] == suite_report.HERE and row["rater"] != "people" else row["from"]
     suite_report.write(out, board)
     rated = [(each["rater"], its) for each in told["raters"] for its in each["models"]]
     for name, its in rated:

@@ -24,10 +24,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal, TypeAlias
 
+import yaml
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import prompts
+from editjudge.core import params, prompts
 from editjudge.core.errors import FileError
+from editjudge.core.files import sha256, write_bytes
 from editjudge.core.settings import FORBID, Flag, Positive, Text, Whole, Wrong, known, read
 from editjudge.judges import readings
 from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, reasons_of
@@ -273,6 +275,19 @@ def questions(name: str, type_: str | None = None, aspects: Mapping[str, Dimensi
     scores = {own: f"min({aspect}_1, {aspect}_2) * 10 / {scale}" for own, aspect in aspects.items()}
     overall = f"sqrt({' * '.join(aspects)})" if len(aspects) > 1 else next(iter(aspects))
     return Questions(version=1, source=name, calls=asked, scores=scores, overall=overall)
+
+
+def worded(layout: str, words: Path, out: Path) -> str:
+    """Writes a published rater's layout, with the words in a file of the user's, to the file `out`, whose name is then
+    what a rater has as `rubrics`. FileError: the file has not the words that the layout names."""
+    said = params.load(prompts.PACKAGE / f"judges/prompts/published/{layout}.yaml")
+    [theirs] = said["words"].values()
+    if not words.is_file():
+        raise FileError(f"{words} not found: get it with curl -o {words.name} {theirs['url']}")
+    theirs |= {"file": str(words.absolute()), "sha256": sha256(words)}
+    write_bytes(out, yaml.safe_dump(said, sort_keys=False, allow_unicode=True).encode())
+    questions(str(out))
+    return str(out)
 
 
 def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float | None:

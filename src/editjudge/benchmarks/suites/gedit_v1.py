@@ -76,5 +76,6 @@ GEDIT_V1 = Suite(
         for part in (FULL, INTERSECTION)
     ),
     columns=columns,
+    published="viescore",
     files="**/gedit_edit.json",
 )

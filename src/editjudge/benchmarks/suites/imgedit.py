@@ -93,12 +93,14 @@ BASIC = Suite(
         SuiteBoard({"scores": "capped"}, lambda scores: basic_figures(capped(scores))),
     ),
     columns=columns,
+    published="imgedit_judge",
     files="**/basic_edit.json",
 )
 UGE = replace(
     BASIC,
     cases=partial(keyed_cases, kind="uge"),
     types=(),
+    published=None,
     figures=("score",),
     over_types=frozenset(),
     boards=(

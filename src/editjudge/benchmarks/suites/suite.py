@@ -53,10 +53,11 @@ class Suite:
 
     cases: of one row of its table, none where the row is for something else. files: a glob for the table in a folder.
     empty: the error where no row is a case. rubrics: the set by which a model rates the cases unless another one is
-    named; None: people rate them. span: the lowest and highest score. types: the order of the types. figures: names of
-    each board's figures; over_types: those that are the mean over the types' means, and not over the cases; rounded:
-    those whose means over cases are rounded to 2 digits, as the public scripts do. columns: a model's boards, each as
-    its labels and its figures by name, as columns of the suite's table."""
+    named; None: people rate them. published: the layout of the questions that its public script asks, in whose words
+    `rubrics.worded` has a judge asked. span: the lowest and highest score. types: the order of the types. figures:
+    names of each board's figures; over_types: those that are the mean over the types' means, and not over the cases;
+    rounded: those whose means over cases are rounded to 2 digits, as the public scripts do. columns: a model's boards,
+    each as its labels and its figures by name, as columns of the suite's table."""
 
     cases: Callable[[Record], list[Case]]
     rubrics: str | None
@@ -65,6 +66,7 @@ class Suite:
     boards: tuple[SuiteBoard, ...]
     columns: Callable[[Sequence[Mapping[str, Any]]], Row]
     types: tuple[str, ...] = ()
+    published: str | None = None
     over_types: frozenset[str] = frozenset()
     rounded: frozenset[str] = frozenset()
     files: str | None = None
