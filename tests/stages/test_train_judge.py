@@ -18,6 +18,7 @@ import training_pairs
 from pictures import png
 
 from editjudge.core import images, params, records
+from editjudge.core.files import keep
 from editjudge.engine import launch as sft_launch
 from editjudge.models.chat.checkpoint import load_processor
 from editjudge.models.serve.launch import free_port
@@ -224,8 +225,9 @@ def test_the_report_has_intervals_over_photos(project: Project):
     told = train_judge.report(trained, of_four)
     assert (told["test"]["accuracy"], told["test_untrained"]["accuracy"], told["gain"]["difference"]) == (0.75, 0, 0.75)
     assert (told["gain"]["p"], train_judge.report(trained, alone)["gain"]["p"] < 0.001) == (2 / 16, True)
-    records.write_json(folder / "run/skipped.json", skipped := [{"key": "k9", "reason": "broken"}])
-    records.write_json(folder / "run/trained.json", vars(trained) | {"tested": [], "answers": []})
+    skipped = [{"key": "k9", "reason": "broken"}]
+    keep(folder / "run/skipped.json", json.dumps(skipped).encode())
+    keep(folder / "run/trained.json", json.dumps(vars(trained) | {"tested": [], "answers": []}).encode())
     job = train_judge.job()
     runs.write_results(job, job.read_rows(), folder / "run", Path("models/tiny_base"))
     written = records.read_details(folder / "metrics/train_judge.json")
