@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -76,10 +77,17 @@ def escaped(key: str, how: str) -> str:
     plain = json.dumps(key)[1:-1]
     every = "".join(rf"\u{ord(each):04x}" for each in key)
     forms = {"plain": plain, "slash": plain.replace("/", r"\/"), "lower": every, "twice": json.dumps(every)[1:-1]}
+    url = "".join(f"%{ord(each):02x}" for each in key)
+    forms |= {"url": url, "url twice": url.replace("%", "%25"), "html": "".join(f"&#{ord(each)};" for each in key)}
+    forms |= {"hex": key.encode().hex(), "hex, upper": key.encode().hex().upper(), "some of url": quote(key)}
+    forms |= {"html, hex": "".join(f"&#X0{ord(each):x};" for each in key)}
     return (forms | {"upper": every.replace("u002b", "u002B")})[how]
 
 
-@pytest.mark.parametrize("how", ["plain", "slash", "lower", "upper", "twice"])
+HOW = ["plain", "slash", "lower", "upper", "twice", "url", "url twice", "some of url", "html", "html, hex", "hex"]
+
+
+@pytest.mark.parametrize("how", [*HOW, "hex, upper"])
 def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: str, url: str) -> None:
     words = f"you sent {escaped(KEY, how)}, thanks"
     completion = ask(url, read_completion, status=200, body=f'{{"choices": [{{"message": {{"content": "{words}"}}}}]}}')
@@ -93,7 +101,8 @@ def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: s
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4), st.data())
 def test_each_character_may_be_escaped_in_a_way_of_its_own(key: str, data: st.DataObject) -> None:
-    ways = [[each, rf"\u{ord(each):04x}", rf"\u{ord(each):04X}", rf"\\u{ord(each):04x}"] for each in key]
+    forms = ("\\u{:04x}", "\\u{:04X}", "\\\\u{:04x}", "%{:02X}", "%25{:02x}", "&#{};", "&#x{:x};")
+    ways = [[each, *(form.format(ord(each)) for form in forms)] for each in key]
     spelled = "".join(data.draw(st.sampled_from(own)) for own in ways)
     assert masked(f'"{spelled}"'.encode(), key).count(HIDDEN.encode()) >= 1
 

@@ -206,30 +206,37 @@ class Endpoint:
 
 
 def masked(raw: bytes, key: str) -> bytes:
-    """Text or JSON without the key, however its characters are escaped: as they are, by backslashes, as `\\u0073`.
-    A list of their codes, which is how the bytes of tokens are told, is taken out, too.
+    """Text or JSON without the key, however its characters are escaped: as they are, by backslashes, as `\\u0073`,
+    `%73` or `&#115;`. A list of their codes, which is how the bytes of tokens are told, is taken out, too.
 
-    Escapes of escapes count, too: JSON in a JSON text. So does base64, of the key or of a text around it."""
-    codes, encoded, spelled = _forms(key)
+    Escapes of escapes count, too: JSON in a JSON text. So do hex digits, and base64 of the key or a text around it."""
+    codes, encoded, escapes, spelled = _forms(key)
     raw = codes.sub(b"0", raw)
     for each in encoded:
         raw = raw.replace(each, HIDDEN.encode())
-    if b"\\" not in raw or (b"\\u00" not in raw and not SPECIAL & set(key)):  # most replies; the pattern is slow
+    if not any(each in raw for each in escapes):  # most replies; the pattern is slow
         return raw.replace(key.encode(), HIDDEN.encode())
     return spelled.sub(HIDDEN.encode(), raw)
 
 
 @lru_cache
-def _forms(key: str) -> tuple[re.Pattern[bytes], list[bytes], re.Pattern[bytes]]:
-    """How a reply may tell a key: the list of its codes; of a key that is long, what of its base64 is its own, wherever
-    in three bytes of a text it begins, in all alphabets; its characters, which are printable ASCII, in any escapes."""
+def _forms(key: str) -> tuple[re.Pattern[bytes], list[bytes], list[bytes], re.Pattern[bytes]]:
+    """How a reply may tell a key: the list of its codes; of a key that is long, its hex digits, and what of its base64
+    is its own, wherever in three bytes of a text it begins, in all alphabets; what only a reply that escapes one of its
+    characters has; its characters, which are printable ASCII, in any escapes."""
     codes = re.compile(rb"\b" + rb"\s*,\s*".join(b"%d" % each for each in key.encode()) + rb"\b")
-    encoded = set[bytes]()
-    for before, shared in ((0, 0), (1, 2), (2, 3)) if len(key) >= REAL else ():
+    encoded = {(digits := key.encode().hex().encode()), digits.upper()}
+    for before, shared in ((0, 0), (1, 2), (2, 3)):
         text = base64.b64encode(bytes(before) + key.encode())[shared : (before + len(key)) * 8 // 6]
         encoded |= {text, text.replace(b"/", rb"\/"), text.replace(b"+", b"-").replace(b"/", b"_")}
-    spelled = (rf"(?:\\{{0,8}}{re.escape(each)}|\\{{1,8}}u00(?i:{ord(each):02x}))" for each in key)
-    return codes, sorted(encoded), re.compile("".join(spelled).encode())
+    urls = {form.format(ord(each)).encode() for each in key for form in ("%{:02X}", "%{:02x}")}
+    escapes = [b"\\" if SPECIAL & set(key) else b"\\u00", b"&#", b"%25", *sorted(urls)]
+    spelled = (
+        rf"(?:\\{{0,8}}{re.escape(each)}|(?:\\{{1,8}}u00|%(?:25){{0,4}})(?i:{ord(each):02x})"
+        rf"|&#(?:[xX]0{{0,6}}(?i:{ord(each):02x})|0{{0,6}}{ord(each)});)"
+        for each in key
+    )
+    return codes, sorted(encoded) if len(key) >= REAL else [], escapes, re.compile("".join(spelled).encode())
 
 
 def read_completion(raw: bytes) -> Completion:
