@@ -8,6 +8,7 @@
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
 # make audit   licences of all packages, and their known vulnerabilities as PyPI lists them
+# make sbom    what is installed, with licences, as sbom.json in CycloneDX's form
 # make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -28,7 +29,7 @@ UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-stra
 install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev repro repro-judge repro-scorers test lint graph check verify pull publish store rehearsal audit vllm vllm-lock clean
+.PHONY: setup setup-dev repro repro-judge repro-scorers test lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -108,7 +109,7 @@ vllm:
 	.vllm/bin/python -m pip install --no-input --disable-pip-version-check -r configs/vllm.lock
 
 vllm-lock: setup
-	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade - -o configs/vllm.lock
+	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade --generate-hashes - -o configs/vllm.lock
 
 rehearsal: setup-dev
 	PYTHONPATH=. python tests/helpers/rehearsal.py work/rehearsal
@@ -119,6 +120,11 @@ audit: setup-dev
 	@.audit/bin/python -m pip install -qq --no-input --disable-pip-version-check --upgrade pip-audit pip-licenses
 	@.audit/bin/pip-licenses --python $(VENV)/bin/python --from=mixed --order=license
 	@.audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt || { echo "audit: failed. A known vulnerability: raise the version in constraints.txt. Not found on PyPI: nobody looked it up, since this network or mirror lacks pypi.org/pypi/NAME/VERSION/json; ask where it is reached."; exit 1; }
+
+# What the set-up installed, as CycloneDX has it.
+sbom: setup
+	@test -x .audit/bin/cyclonedx-py || { $(PYTHON) -m venv .audit; .audit/bin/python -m pip install -qq --no-input --disable-pip-version-check cyclonedx-bom; }
+	.audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.json $(VENV)/bin/python
 
 clean:
 	rm -rf $(VENV) .vllm .audit work dvc_plots

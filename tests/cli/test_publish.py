@@ -493,6 +493,21 @@ def test_the_stage_where_a_difference_begins_is_named() -> None:
     assert "code.json" not in committed
     assert differences(committed, LOCK) == ("verify: 4 files are as committed, to the byte", True)
     told, same = differences(committed | {"pool.parquet": "9", "raw.parquet": "9"}, LOCK)
-    assert told == "verify: differences begin at raw; 2 files in all: raw.parquet, pool.parquet"
+    assert told.startswith("verify: differences begin at raw; 2 files in all: raw.parquet, pool.parquet\nraw: ")
     assert not same
     assert differences(committed | {"gone.parquet": "1"}, LOCK)[0].startswith("verify: differences begin at no stage")
+
+
+def test_verify_says_why_bytes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other inputs or settings, if there are any; else what of the machine is not as tested."""
+    committed = results(LOCK) | {"raw.parquet": "9"}
+    before = LOCK | {"raw": LOCK["raw"] | {"params": {"params.yaml": {"seed": 1}}, "deps": [entry("code.json", "old")]}}
+    told = differences(committed, LOCK, before)[0].splitlines()
+    assert told[1:] == ["raw: other inputs or settings than at the commit: code.json, seed"]
+    monkeypatch.setenv("EDITJUDGE_PORTABLE", "0")
+    monkeypatch.setattr(
+        publish.importlib.metadata, "version", lambda name: "0.1+local" if name == "torch" else "2.13.0"
+    )
+    told = differences(committed, LOCK, LOCK)[0].splitlines()
+    assert told[1].startswith("raw: its inputs, code and settings are as committed; this machine: CPU ")
+    assert {"EDITJUDGE_PORTABLE=0", "torch 0.1, tested with 2.13.0"} <= {*told[1].split("; ")}

@@ -194,7 +194,9 @@ def test_vllm_knows_every_flag(how, checkpoint, adapter, vllm, monkeypatch) -> N
     monkeypatch.setenv("EDITJUDGE_ENGINE", "ray")
     listed = Path(__file__).with_name("vllm_flags.txt").read_text().splitlines()
     locked = (ROOT / "configs/vllm.lock").read_text().splitlines()
-    assert listed[0].replace(" ", "==") in locked, "the list is of the version that is installed"
+    pinned = [line for line in locked if "==" in line]
+    assert f"{listed[0].replace(' ', '==')} \\" in pinned, "the list is of the version that is installed"
+    assert sum(" --hash=sha256:" in line for line in locked) >= len(pinned) == sum(line[-1] == "\\" for line in pinned)
     words = launch.command(replace(checkpoint, adapter=str(adapter)), replace(how, data_parallel=8), 1)[2:]
     assert {word for word in words if word.startswith("--")} <= set(listed)
     if ENGINE.is_file():

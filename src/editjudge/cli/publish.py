@@ -5,22 +5,28 @@ Finished records are the measures and the judges' replies in work/, a Parquet fi
 has the fingerprint of all it depends on, its code too, so an outdated one is never used."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
+import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from editjudge.core import params
+from editjudge.core import params, portable
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.files import replacing, work
 from editjudge.engine.resume import RecordCache
@@ -37,6 +43,7 @@ RECORDS = Path("published/resume")
 STAGES = ("annotate", "judge")
 FORM = pa.schema([("key", pa.string()), ("meta", pa.string())])
 SMALL_RESULTS = Path("tests/small_graph.json")  # of profiles/small.yaml; `make test` compares them, too
+CONSTRAINTS, COMMAND = Path("constraints.txt"), "its command"
 Lock = Mapping[str, Mapping[str, Any]]
 CARD = Path(__file__).with_name("card.md").read_text()
 
@@ -199,8 +206,9 @@ def described(lock: str, digest: str) -> dict[str, Any] | None:
     for dep in stage.get("deps", ()):
         by = f" of {made[dep['md5']][0]}" if dep["md5"] in made else ""
         inputs[dep["path"]] = f"{dep['md5']}{by}"
-    given = {key: value for values in stage.get("params", {}).values() for key, value in values.items()}
-    return {"path": path, "md5": digest, "stage": name, "command": stage["cmd"], "params": given, "inputs": inputs}
+    given = settings(stage)
+    command = given.pop(COMMAND)
+    return {"path": path, "md5": digest, "stage": name, "command": command, "params": given, "inputs": inputs}
 
 
 def origin(path: Path) -> dict[str, Any]:
@@ -313,10 +321,11 @@ def results(lock: Lock) -> dict[str, str]:
     return {path: md5 for name, stage in lock.items() if name != "code" for path, md5 in hashes(stage, "outs").items()}
 
 
-def differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
-    """What to print of a graph that has run, and whether all of its results are as committed.
+def differences(committed: Mapping[str, str], now: Lock, before: Lock = MappingProxyType({})) -> tuple[str, bool]:
+    """What to print of a graph that has run, and whether all of its results are as committed; `before`: the dvc.lock
+    of the commit, if it has one of this graph.
 
-    Differences begin at stages that read no file that differs; the others only follow."""
+    Differences begin at stages that read no file that differs; the others only follow. Of each the causes are told."""
     found = results(now)
     files = {path: None for path in {**found, **committed} if found.get(path) != committed.get(path)}
     if not files:
@@ -327,7 +336,37 @@ def differences(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
         if hashes(stage, "outs").keys() & files.keys() and not hashes(stage, "deps").keys() & files.keys()
     ]
     where = ", ".join(begin) or "no stage that ran"
-    return f"verify: differences begin at {where}; {len(files)} files in all: {', '.join(files)}", False
+    text = f"verify: differences begin at {where}; {len(files)} files in all: {', '.join(files)}"
+    return "\n".join([text, *(f"{name}: {causes(before.get(name, {}), now[name])}" for name in begin)]), False
+
+
+def causes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What may be why a stage wrote other bytes than the committed ones: the inputs, code and settings that are others
+    in its dvc.lock, or what of this machine is not as `make setup` has it."""
+    was, given = ({**hashes(stage, "deps"), **settings(stage)} for stage in (before, now))
+    if changed := [name for name in {**was, **given} if was.get(name) != given.get(name)] if before else []:
+        return f"other inputs or settings than at the commit: {', '.join(changed)}"
+    known = "its inputs, code and settings are as committed" if before else f"no {LOCK} of the commit has its inputs"
+    return f"{known}; this machine: {'; '.join(machine())}"
+
+
+def settings(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """The params of a stage in dvc.lock, of all files, and its command."""
+    given = {key: value for values in stage.get("params", {}).values() for key, value in values.items()}
+    return given | {COMMAND: stage.get("cmd")}
+
+
+def machine() -> list[str]:
+    """What of this machine may move bytes: its CPU, variables, and packages of versions not in constraints.txt."""
+    model = re.search(r"^model name\s*: (.*)$", portable.CPU.read_text() if portable.CPU.exists() else "", re.MULTILINE)
+    lines = [f"CPU {model[1] if model else platform.machine()}"]
+    lines += [f"{portable.SWITCH}=0"] if os.environ.get(portable.SWITCH) == "0" else []
+    wanted = dict(line.split("==") for line in CONSTRAINTS.read_text().split() if "==" in line)
+    for name, version in wanted.items():
+        with suppress(PackageNotFoundError):
+            if (found := importlib.metadata.version(name).partition("+")[0]) != version:
+                lines.append(f"{name} {found}, tested with {version}")
+    return lines
 
 
 def bad_objects(cache: Path, digest: str) -> list[Path]:
@@ -373,7 +412,8 @@ def check_outputs() -> bool:
 def verify(*, small: bool = False, write: bool = False, cache: bool = False) -> None:
     """Run the graph and compare what its stages wrote with what is committed; read whether it lies whole on the disk.
 
-    Ends with status 1 if something differs, and names the stages where differences begin. What is damaged on the disk,
+    Ends with status 1 if something differs, and names the stages where differences begin, with what they had of other
+    inputs, code and settings, or what of this machine is not as tested. What is damaged on the disk,
     here or in DVC's cache, is named with the commands that mend it: DVC itself looks at sizes and times alone.
 
     Args:
@@ -382,6 +422,7 @@ def verify(*, small: bool = False, write: bool = False, cache: bool = False) -> 
         cache: Run nothing: read every output, here and in DVC's cache, and compare it with dvc.lock."""
     if cache:
         sys.exit(0 if check_outputs() else 1)
+    before: Lock = {}
     try:
         if small:
             with tempfile.TemporaryDirectory() as name:
@@ -394,10 +435,11 @@ def verify(*, small: bool = False, write: bool = False, cache: bool = False) -> 
         else:
             subprocess.run(["dvc", "repro"], check=True)
             lock = yaml.safe_load(LOCK.read_text())["stages"]
-            committed = results(yaml.safe_load(git("show", f"HEAD:{LOCK}"))["stages"])
+            before = yaml.safe_load(git("show", f"HEAD:{LOCK}"))["stages"]
+            committed = results(before)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
-    text, same = differences(committed, lock)
+    text, same = differences(committed, lock, before)
     print(text)
     whole = small or check_outputs()
     sys.exit(0 if same and whole else 1)
