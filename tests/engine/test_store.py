@@ -46,6 +46,12 @@ def test_what_is_large_goes_through_the_store_and_is_made_anew_where_it_is_lost(
     with RecordCache(tmp_path / "c.sqlite") as cache:
         cache.put("k", {"status": "done"}, kept)
         assert cache.get("k") == ({"status": "done"}, kept)
+        with monkeypatch.context() as patch:
+            if in_bucket:
+                patch.setattr(store, "_exists", lambda _: pytest.fail("it was listed"))
+            assert cache.get("k") == ({"status": "done"}, kept)
+        another = store.keep(edit + b"later")
+        assert another.is_there(), "what was written since the bucket was listed, too"
         files.pipe_file(path, edit[1:])
         with pytest.raises(FileError, match=r"damaged, and removed: run the stage again"):
             bytes(kept)

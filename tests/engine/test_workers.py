@@ -143,6 +143,16 @@ def test_lost_nodes_cost_no_try_and_end_no_stage(monkeypatch: pytest.MonkeyPatch
     assert several.replaced == 30
 
 
+def test_an_item_that_fells_nodes_fails_in_the_end_and_those_beside_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = [{"says": workers.DEAD, "lost": True}] * 2 + [{"says": ["b"]}]
+    stage = Stage(monkeypatch, [*says[:2], *says[1:], *[says[0]] * (workers.NODES - 3)], at_once=2)
+    with Workers(str, ["cpu"]) as several:
+        found = dict(several.map([("a", "a"), ("b", "b")]))
+    assert (found["b"], found["a"].kind) == ("b", "worker_died")
+    assert stage.given[:2] == [["a", "b"], ["a", "b"]]
+    assert stage.given[2:] == [["a"], ["b"], *[["a"]] * (workers.NODES - 3)]
+
+
 def test_what_was_given_together_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three items end their worker, and each item is tried as often as if it had been given alone: a ends two more.
     What there was no time for is given again."""

@@ -5,6 +5,7 @@ Workers of a cluster write there what is large in their answers, and the stage's
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from editjudge.core.errors import FileError
@@ -32,24 +33,46 @@ class Kept:
             with fsspec.open(self.path, "rb") as file:
                 data = bytes(file.read())
         except FileNotFoundError:
+            _listed.cache_clear()
             raise FileError(f"{self.path}: not there: run the stage again, which makes it anew") from None
         if hashlib.sha256(data).hexdigest() != self.sha256:
             store, path = fsspec.core.url_to_fs(self.path)
             store.rm(path)
+            _listed.cache_clear()
             raise FileError(f"{self.path}: damaged, and removed: run the stage again, which makes it anew")
         return data
 
     def is_there(self) -> bool:
-        import fsspec
+        """A bucket is asked once for all names of a folder, and again only for one that was not among them."""
+        folder = self.path.rpartition("/")[0]
+        return ("://" in folder and self.sha256.encode() in _listed(folder)) or _exists(self.path)
 
-        store, path = fsspec.core.url_to_fs(self.path)
-        return bool(store.exists(path))
+
+def _exists(path: str) -> bool:
+    import fsspec
+
+    store, path = fsspec.core.url_to_fs(path)
+    return bool(store.exists(path))
+
+
+@cache
+def _listed(folder: str) -> frozenset[bytes]:
+    """The names in a bucket's folder: a thousand come with one request."""
+    import fsspec
+
+    store, path = fsspec.core.url_to_fs(folder)
+    try:
+        names = store.ls(path, detail=False, refresh=True)
+    except FileNotFoundError:
+        return frozenset()
+    store.invalidate_cache(path)  # else what is written from now on is not seen
+    return frozenset(str(name).rpartition("/")[2].encode() for name in names)
 
 
 def keep(data: bytes) -> Kept:
     """Written once, and whole or not at all: a bucket shows no part of an object."""
     kept = Kept(hashlib.sha256(data).hexdigest())
-    if not kept.is_there():
+    if not _exists(kept.path):
         if "://" in kept.path:
             import fsspec
 

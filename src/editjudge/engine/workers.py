@@ -40,6 +40,7 @@ Load: TypeAlias = Callable[[str], Callable[[Any], Any]]  # of a torch device; pi
 # By name, so that torch need not be imported: its out-of-memory error is a RuntimeError, and after the device error the
 # process cannot use its GPU any more.
 KINDS = {"MemoryError": "out_of_memory", "OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
+NODES = 40  # that may go away with one item: it may be what ends them
 TRIES = 2  # of an item that failed, but not by an exception of its own
 LOADING_DEATHS = 3  # workers in a row, at one place, that died before they had loaded
 DEATHS = 20  # workers in a row, at one place, that died without one answer
@@ -132,6 +133,7 @@ class _Task:
     item: Any
     tries: int = 0
     alone: bool = False  # those that were given with it cost their worker
+    nodes: int = 0  # that went away with it
 
 
 @dataclass
@@ -292,8 +294,9 @@ class Workers(AbstractContextManager["Workers"]):
         self._leave(seat)
         self.replaced += 1
         if lost:  # with its node
-            self._waiting.extend(tasks)
-            return []
+            again = [replace(task, nodes=task.nodes + 1, alone=task.nodes > 0) for task in tasks]
+            self._waiting.extend(task for task in again if task.nodes < NODES)
+            return [(task.name, failure) for task in again if task.nodes >= NODES]
         seat.deaths += 1
         seat.unloaded += loading
         if seat.unloaded >= LOADING_DEATHS:
