@@ -82,6 +82,11 @@ def test_ties_make_no_interval_too_wide() -> None:
     assert 0.92 <= simulations.held("win rate with ties", 64, 1, 1000) <= 0.97
 
 
+@pytest.mark.parametrize("kind", ["accuracy", "win rate"])
+def test_intervals_of_shares_learn_how_alike_the_rows_of_a_photo_are(kind: str) -> None:
+    assert 0.92 <= simulations.alike_held(kind, 64, 16, 0.5, 500) <= 0.975
+
+
 def test_a_threshold_of_64_answers_is_no_step() -> None:
     """Drawn answers that a curve of shape 15 fits better than the true one, by more than the interval's bound."""
     assert simulations.threshold(64, 1, np.random.default_rng([97, 64, 1])) == 1

@@ -1,4 +1,4 @@
-"""Simulations too long for the tests: `python -m tools.trials.simulations coverage`, `figures`.
+"""Simulations too long for the tests: `python -m tools.trials.simulations coverage`, `figures`, `alike`.
 
 In an arena of these each image is as good as its model, plus noise of its own (`image`, a standard deviation in units
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
@@ -32,6 +32,23 @@ quantile with the most that rows are believed alike would hold it in 0.917.
 Where no row of a photo differs from another, intervals assume an intracluster correlation (`clustered.share_of`). Four
 photos with a correlation of 0.1 and few errors: 0.92. A calibrated tie margin has no interval: it is chosen on the same
 questions.
+
+Shares whose rows are more or less alike (`alike`, 2000 repeats; photos x questions, by the intracluster correlation).
+With 4 photos and more than 0.5 nothing in the data tells it:
+
+    correlation                  0    0.05     0.3     0.5     0.8
+    accuracy        4 x 16   0.963   0.965   0.942   0.929   0.890
+    accuracy       16 x 16   0.953   0.956   0.943   0.947   0.945
+    accuracy       64 x 16   0.953   0.953   0.950   0.946   0.949
+    accuracy       300 x 4   0.960   0.957   0.949   0.957   0.951
+    win rate        4 x 16   0.962   0.963   0.941   0.934   0.909
+    win rate       16 x 16   0.952   0.949   0.944   0.947   0.943
+    win rate       64 x 16   0.957   0.954   0.946   0.948   0.949
+    win rate       300 x 4   0.958   0.959   0.948   0.954   0.951
+    difference      4 x 16   0.947   0.954   0.945   0.953   0.966
+    difference     16 x 16   0.958   0.947   0.957   0.948   0.949
+    difference     64 x 16   0.943   0.958   0.954   0.942   0.946
+    difference     300 x 4   0.952   0.958   0.948   0.952   0.949
 
 Of ratings (`coverage`, 60 repeats):
 
@@ -303,6 +320,40 @@ def figures() -> None:
         print(f"{repeats:10}", flush=True)
 
 
+def alike_held(kind: str, clusters: int, rows: int, alike: float, repeats: int = 2000) -> float:
+    """How often the interval of a kind of ALIKE_KINDS holds the truth: a cluster's chances are beta around shares drawn
+    from 0.55 to 0.9, so that its rows have an intracluster correlation of `alike`."""
+    by, held = np.repeat(np.arange(clusters), rows), list[float]()
+    for repeat in range(repeats):
+        rng = np.random.default_rng([repeat, clusters, int(100 * alike)])
+        shares, weight = rng.uniform(0.55, 0.9, 2), 1 / alike - 1 if alike else math.inf
+        chances = rng.beta(shares * weight, (1 - shares) * weight, (clusters, 2)) if alike else shares
+        right = rng.random((clusters * rows, 2)) < np.broadcast_to(chances, (clusters, 2))[by]
+        ties, (first, second) = ~right & (rng.random(right.shape) < 0.2), shares
+        if kind == "difference":
+            found = clustered.mean(right[:, 0] * 1.0 - right[:, 1], by, 2)
+            held.append(covered(vars(found), first - second))
+        else:
+            half = 0.5 * (kind == "win rate")
+            found = clustered.share(right[:, 0] + half * ties[:, 0], by)
+            held.append(covered(vars(found), first + 0.2 * half * (1 - first)))
+    return float(np.nanmean(held))
+
+
+ALIKE_KINDS, ALIKE_SIZES = ("accuracy", "win rate", "difference"), ((4, 16), (16, 16), (64, 16), (300, 4))
+
+
+def alike() -> None:
+    """How often 95 % intervals of shares hold the truth, by how alike the rows of a cluster are."""
+    print("correlation           " + "".join(f"{each:>8}" for each in (0, 0.05, 0.3, 0.5, 0.8)))
+    for kind in ALIKE_KINDS:
+        for clusters, rows in ALIKE_SIZES:
+            print(f"{kind:12}{f'{clusters} x {rows}':>10}", end="")
+            for each in (0, 0.05, 0.3, 0.5, 0.8):
+                print(f"{alike_held(kind, clusters, rows, each):8.3f}", end="", flush=True)
+            print()
+
+
 def coverage() -> None:
     """How often 95 % intervals of ratings hold the truth, what all pairs on 20,000 photos would say, and all ranks."""
     print("models prompts photos spread image sharpness  covered  ranks (together)  separated   (repeats x models)")
@@ -347,6 +398,6 @@ def arena(
 
 
 if __name__ == "__main__":
-    simulations: dict[str, Callable[[], None]] = {"figures": figures, "coverage": coverage}
+    simulations: dict[str, Callable[[], None]] = {"figures": figures, "coverage": coverage, "alike": alike}
     for name in sys.argv[1:] or ("figures", "coverage"):
         simulations[name]()
