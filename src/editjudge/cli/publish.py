@@ -4,7 +4,6 @@ from, and whether the graph gives it here.
 Finished records are the measures and the judges' replies in work/, a Parquet file for each item; no images. A record
 has the fingerprint of all it depends on, its code too, so an outdated one is never used."""
 
-import hashlib
 import json
 import os
 import shlex
@@ -22,7 +21,7 @@ import yaml
 
 from editjudge.core import params
 from editjudge.core.errors import FileError, UserError
-from editjudge.core.files import replacing, work
+from editjudge.core.files import md5, replacing, work
 from editjudge.engine.resume import RecordCache
 
 if TYPE_CHECKING:
@@ -158,18 +157,6 @@ def publish(*stages: str, version: str | None = None) -> None:
         for name in artifacts:
             api.register(".", name, "HEAD", version=version)
         print(f"publish: registered {', '.join(f'{name}@{version}' for name in artifacts)}; git push --follow-tags")
-
-
-def md5(path: Path) -> str:
-    """As in dvc.lock: of a file's bytes; of a folder's list of files, with `.dir` behind. FileError: no such path."""
-    if path.is_dir():
-        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-        listed = [{"md5": md5(file), "relpath": name} for name, file in files]
-        return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
-    if not path.is_file():
-        raise FileError(f"{path} not found: no such file or folder")
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def folders_with(digest: str) -> Iterator[str]:
@@ -359,13 +346,31 @@ def damages(lock: Lock, cache: Path) -> list[str]:
     return lines
 
 
+def other_damages(cache: Path, runs: Path, named: str) -> Iterator[str]:
+    """As `damages`, of what else DVC keeps, which other settings and commits have written: a line for each object and
+    each entry of the run-cache that does not say what it is named by. named: the lines there are already."""
+    from dvc.utils import dict_sha256
+
+    for file in sorted(cache.glob("[0-9a-f][0-9a-f]/*")):
+        if str(file) not in named and md5(file) != file.parent.name + file.name.removesuffix(".dir"):
+            yield f"{file}: damaged, of another setting or commit: {shlex.join(['rm', '-f', str(file)])}"
+    for file in sorted(runs.glob("??/*/*")):
+        try:
+            whole = dict_sha256(params.load(file), exclude=["size", "nfiles"]) == file.name
+        except (UserError, TypeError):
+            whole = False
+        if not whole:
+            yield f"{file}: damaged, of what DVC ran before: {shlex.join(['rm', '-f', str(file)])}"
+
+
 def check_outputs() -> bool:
-    """Prints what `damages` finds; whether that is nothing."""
+    """Prints what `damages` and `other_damages` find; whether that is nothing."""
     from dvc.repo import Repo
 
     with Repo() as repo:
-        cache = Path(repo.cache.local.path)
+        cache, runs = Path(repo.cache.local.path), Path(repo.stage_cache.cache_dir)
     lines = damages(params.load(LOCK)["stages"], cache)
+    lines += other_damages(cache, runs, "\n".join(lines))
     print("\n".join([*lines, f"verify: {len(lines)} outputs here or in DVC's cache are damaged"]))
     return not lines
 

@@ -11,7 +11,9 @@ YAML files, and YAML counts by its content.
 import ast
 import hashlib
 import json
+import os
 import re
+import shlex
 from collections.abc import Iterable, Set
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, cast
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
-from editjudge.core.files import keep, kept, work
+from editjudge.core.files import keep, kept, md5, work
 
 SOURCE = Path(__file__).parents[2]  # src/
 PACKAGE = "editjudge"
@@ -27,6 +29,9 @@ CHARS = 16  # of a version
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FILE = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
 MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
+HASHED = re.compile(
+    r"^    - path: (.+)\n      hash: md5\n      md5: ([0-9a-f]{32}(?:\.dir)?)$", re.MULTILINE
+)  # of dvc.lock
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
 # Modules that change no kept result: identities leave them out, and what only they import. (As paths: a module that a
 # text names counts as used.)
@@ -238,6 +243,25 @@ def check_stage(stage: str) -> None:
     if changed:
         advice = "run `dvc repro code` and then this stage again, or `dvc repro`"
         raise UserError(f"{changed[0][0]} is not as {file} has it: {advice}")
+
+
+def check_inputs(lock: Path = Path("dvc.lock")) -> None:
+    """Raises UserError if an input of the stage that DVC runs has other bytes than the stage that wrote it has left.
+
+    DVC looks at sizes and times alone. dvc.lock names the inputs of the stage's last run."""
+    if (own := os.environ.get("DVC_STAGE")) is None or not lock.is_file():
+        return
+    texts = re.split(r"^(?=  \S)", lock.read_text(), flags=re.MULTILINE)
+    stages = {text.partition(":\n")[0].strip(): text.partition("\n    outs:\n") for text in texts}
+    inputs = dict(HASHED.findall(stages.get(own, ("",))[0]))
+    written = {path: known for _, _, outs in stages.values() for path, known in HASHED.findall(outs)}
+    for path in {path for path in written if any(path == name or path.startswith(f"{name}/") for name in inputs)}:
+        if Path(path).exists() and md5(Path(path)) != written[path]:
+            raise UserError(
+                f"{path} has other bytes than {lock} says: damaged, or changed by hand. Run "
+                f"`{shlex.join(['rm', '-rf', path])}; {shlex.join(['dvc', 'checkout', path])}`; if that does not help, "
+                "`editjudge verify --cache`; if they are meant, `dvc commit`"
+            )
 
 
 def describe(module: str) -> dict[str, dict[str, str]]:
