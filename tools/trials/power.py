@@ -83,7 +83,7 @@ def run(folder: Path, url: str, told: Path, more: dict[str, str]) -> subprocess.
 
 
 def name_of(path: Path) -> str:
-    """As power.c names a file; by its inode alone where Python cannot say its birth."""
+    """As power.c names a file."""
     said = subprocess.run(["stat", "-c", "%i-%.9W", str(path)], capture_output=True, text=True, check=True).stdout
     return said.strip()
 
@@ -154,13 +154,23 @@ def answers(folder: Path) -> dict[str, Any]:
         return {key: (meta["text"], meta["tokens"], data) for key, (meta, data) in cache.all()}
 
 
-def attempt(place: Path, library: Path, url: str, rng: random.Random, whole: tuple[Any, Any]) -> dict[str, Any]:
+def library(folder: Path) -> Path:
+    """power.c, compiled into the folder."""
+    made = folder / "power.so"
+    source = str(Path(__file__).with_suffix(".c"))
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(made), source, "-ldl", "-lpthread"], check=True)
+    return made
+
+
+def attempt(
+    place: Path, preload: Path, url: str, rng: random.Random, whole: tuple[Any, Any, dict[str, list[str]]]
+) -> dict[str, Any]:
     """One power cut; `wrong` says what must not be."""
     real, shadow, told, after = (place / name for name in ("real", "shadow", "told", "after"))
     for folder in (real, shadow):
         folder.mkdir(parents=True)
     by_sync = rng.random() < 0.7
-    more = {"LD_PRELOAD": str(library), "POWER_SHADOW": str(shadow)}
+    more = {"LD_PRELOAD": str(preload), "POWER_SHADOW": str(shadow)}
     first = run(real, url, told, more | ({"POWER_CUT": str(rng.randrange(1, 110))} if by_sync else {}))
     if not by_sync:
         while not told.exists() and first.poll() is None:
@@ -176,11 +186,12 @@ def attempt(place: Path, library: Path, url: str, rng: random.Random, whole: tup
     before = answers(after) if counted or (after / STORE).exists() else {}
     if lost := counted - before.keys():
         wrong.append(f"{len(lost)} of {len(counted)} paid answers lost")
-    latest = {name: {digest for what, each, digest in lines if what == "file" and each == name} for _, name, _ in lines}
-    for name, digests in latest.items():
-        last = [digest for what, each, digest in lines if what == "file" and each == name][-1:]
-        if last and (not (after / name).is_file() or files.sha256(after / name) not in digests):
-            wrong.append(f"{name} lost or other bytes")
+    versions = whole[2]
+    latest = {name: digest for what, name, digest in lines if what == "file"}
+    for name, digest in latest.items():
+        now = files.sha256(after / name) if (after / name).is_file() else ""
+        if now not in versions[name][versions[name].index(digest) :]:  # that one, or one that was not told any more
+            wrong.append(f"{name} lost, older or other bytes")
     second = run(after, url, place / "told again", {})
     said = second.communicate()[0]
     again = asked(url)
@@ -191,7 +202,7 @@ def attempt(place: Path, library: Path, url: str, rng: random.Random, whole: tup
     elif answers(after) != whole[0] or results(after) != whole[1]:
         wrong.append(f"differ: {set(results(after).items()) ^ set(whole[1].items())}")
     shutil.rmtree(place)
-    return {"kept": len(counted), "files": len(latest) - len(counted), "wrong": wrong, "again": again}
+    return {"kept": len(counted), "files": len(latest), "wrong": wrong, "again": again}
 
 
 def main(count: int, seed: int) -> bool:
@@ -201,18 +212,19 @@ def main(count: int, seed: int) -> bool:
     url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
     ends: Counter[str] = Counter()
     try:
-        with tempfile.TemporaryDirectory() as name:
-            place, library = Path(name), Path(name, "power.so")
-            build = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(Path(__file__).with_suffix(".c"))]
-            subprocess.run([*build, "-ldl", "-lpthread"], check=True)
+        with tempfile.TemporaryDirectory() as folder:
+            place, preload = Path(folder), library(Path(folder))
             (place / "whole").mkdir()
             undisturbed = run(place / "whole", url, place / "told", {})
             print(undisturbed.communicate()[0], end="")
-            whole = answers(place / "whole"), results(place / "whole")
+            versions: dict[str, list[str]] = {}
+            for what, name, digest in map(json.loads, (place / "told").read_text().splitlines()):
+                versions.setdefault(name, []).extend([digest] * (what == "file"))
+            whole = answers(place / "whole"), results(place / "whole"), versions
             asked(url)
             for number in range(count):
                 rng = random.Random(f"power {seed} {number}")
-                found = attempt(place / str(number), library, url, rng, whole)
+                found = attempt(place / str(number), preload, url, rng, whole)
                 ends.update(cuts=1, kept=found["kept"], files=found["files"], wrong=bool(found["wrong"]))
                 ends["asked for again"] += found["again"]
                 print(number, found, flush=True)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -346,21 +347,19 @@ def damages(lock: Lock, cache: Path) -> list[str]:
     return lines
 
 
-def other_damages(cache: Path, runs: Path, named: str) -> Iterator[str]:
-    """As `damages`, of what else DVC keeps, which other settings and commits have written: a line for each object and
-    each entry of the run-cache that does not say what it is named by. named: the lines there are already."""
+def other_damages(cache: Path, runs: Path, named: str) -> list[str]:
+    """As `damages`, of what DVC keeps of other settings and commits: objects and entries of its run-cache that do not
+    say what they are named by. named: the lines there are already."""
     from dvc.utils import dict_sha256
 
-    for file in sorted(cache.glob("[0-9a-f][0-9a-f]/*")):
-        if str(file) not in named and md5(file) != file.parent.name + file.name.removesuffix(".dir"):
-            yield f"{file}: damaged, of another setting or commit: {shlex.join(['rm', '-f', str(file)])}"
+    objects = (file for file in sorted(cache.glob("[0-9a-f][0-9a-f]/*")) if str(file) not in named)
+    bad = [file for file in objects if md5(file) != file.parent.name + file.name.removesuffix(".dir")]
     for file in sorted(runs.glob("??/*/*")):
-        try:
-            whole = dict_sha256(params.load(file), exclude=["size", "nfiles"]) == file.name
-        except (UserError, TypeError):
-            whole = False
-        if not whole:
-            yield f"{file}: damaged, of what DVC ran before: {shlex.join(['rm', '-f', str(file)])}"
+        said = ""
+        with suppress(UserError, TypeError):
+            said = dict_sha256(params.load(file), exclude=["size", "nfiles"])
+        bad += [file] * (said != file.name)
+    return [f"{file}: damaged, of other settings or commits: {shlex.join(['rm', '-f', str(file)])}" for file in bad]
 
 
 def check_outputs() -> bool:

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 from collections.abc import Iterable, Set
 from functools import cache
 from pathlib import Path
@@ -29,9 +28,7 @@ CHARS = 16  # of a version
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FILE = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
 MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
-HASHED = re.compile(
-    r"^    - path: (.+)\n      hash: md5\n      md5: ([0-9a-f]{32}(?:\.dir)?)$", re.MULTILINE
-)  # of dvc.lock
+HASHED = re.compile(r"^    - path: (.+)\n      hash: md5\n      md5: '?([0-9a-f]{32}(?:\.dir)?)'?$", re.M)
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
 # Modules that change no kept result: identities leave them out, and what only they import. (As paths: a module that a
 # text names counts as used.)
@@ -246,22 +243,16 @@ def check_stage(stage: str) -> None:
 
 
 def check_inputs(lock: Path = Path("dvc.lock")) -> None:
-    """Raises UserError if an input of the stage that DVC runs has other bytes than the stage that wrote it has left.
-
-    DVC looks at sizes and times alone. dvc.lock names the inputs of the stage's last run."""
+    """UserError: an input of the stage that DVC runs has other bytes than were written, which DVC does not look at."""
     if (own := os.environ.get("DVC_STAGE")) is None or not lock.is_file():
         return
-    texts = re.split(r"^(?=  \S)", lock.read_text(), flags=re.MULTILINE)
+    texts = re.split(r"^(?=  \S)", lock.read_text(), flags=re.M)
     stages = {text.partition(":\n")[0].strip(): text.partition("\n    outs:\n") for text in texts}
-    inputs = dict(HASHED.findall(stages.get(own, ("",))[0]))
-    written = {path: known for _, _, outs in stages.values() for path, known in HASHED.findall(outs)}
-    for path in {path for path in written if any(path == name or path.startswith(f"{name}/") for name in inputs)}:
-        if Path(path).exists() and md5(Path(path)) != written[path]:
-            raise UserError(
-                f"{path} has other bytes than {lock} says: damaged, or changed by hand. Run "
-                f"`{shlex.join(['rm', '-rf', path])}; {shlex.join(['dvc', 'checkout', path])}`; if that does not help, "
-                "`editjudge verify --cache`; if they are meant, `dvc commit`"
-            )
+    inputs = tuple(f"{name}/" for name, _ in HASHED.findall(stages.get(own, ("",))[0]))
+    for path, known in (found for _, _, outs in stages.values() for found in HASHED.findall(outs)):
+        if f"{path}/".startswith(inputs) and Path(path).exists() and md5(Path(path)) != known:
+            what = f"{path} has other bytes than {lock} says: damaged, or changed by hand"
+            raise UserError(f"{what}. `editjudge verify --cache` tells what mends it; `dvc commit` keeps it")
 
 
 def describe(module: str) -> dict[str, dict[str, str]]:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
-from itertools import count
 from pathlib import Path
 
 from editjudge.core.errors import FileError
@@ -52,21 +51,17 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         flush(path.parent)
 
 
-def _temporary(path: Path) -> tuple[Path, int]:
-    """A locked file beside `path`, which nobody else writes, and its handle. What a killed process left is taken over,
-    and so goes away."""
-    for number in count():
-        name = path.with_name(f"{path.name}.{number}.partial")
-        if name.exists() and not os.access(name, os.W_OK):  # another user's, in a folder of theirs and ours
-            continue
-        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        with suppress(BlockingIOError, FileNotFoundError):
-            flock(lock, LOCK_EX | LOCK_NB)
-            if os.path.samestat(os.fstat(lock), os.stat(name)):  # its writer has not just given it its name
-                os.truncate(lock, 0)
-                return name, lock
-        os.close(lock)
-    raise AssertionError
+def _temporary(path: Path, number: int = 0) -> tuple[Path, int]:
+    """A file beside `path` and a lock: nobody else writes it. What a killed process left there is taken over."""
+    name = path.with_name(f"{path.name}.{number}.partial")
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with suppress(BlockingIOError, FileNotFoundError):
+        flock(lock, LOCK_EX | LOCK_NB)
+        if os.path.samestat(os.fstat(lock), os.stat(name)):  # its writer has not just given it its name
+            os.truncate(lock, 0)
+            return name, lock
+    os.close(lock)
+    return _temporary(path, number + 1)
 
 
 def make_folder(path: Path, durable: bool) -> None:

@@ -38,8 +38,8 @@ def as_stage(name: str, work: Callable[..., None], *arguments: Any) -> None:
     meanwhile or an input is damaged."""
 
     def checked() -> None:
+        code.check_inputs()  # first: data/code itself may be damaged
         code.check_stage(name)
-        code.check_inputs()
         work(*arguments)
         code.check_unchanged()
         code.check_stage(name)

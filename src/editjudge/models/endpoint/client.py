@@ -23,7 +23,7 @@ import orjson
 from aiolimiter import AsyncLimiter
 
 from editjudge.core.downloads import retry_after
-from editjudge.core.errors import OBEYED, UserError, printable
+from editjudge.core.errors import UserError, printable
 from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
@@ -34,7 +34,8 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # most seconds between tries, which 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUOTED = 300  # characters of an endpoint's words in a reason
 HIDDEN = "[key]"
-ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([bfnrt])|.)")  # of a JSON text
+# What becomes a control character once JSON is read.
+ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:[bfnrt]|u00(?:[0189][0-9a-f]|7f)|u20(?:0[ef]|2[89a-e]|6[6-9]))", re.I)
 SPECIAL = frozenset('/"\\')  # characters that JSON may write behind a backslash
 TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
 REAL = 16  # characters of a key that no reply contains by chance
@@ -69,6 +70,7 @@ class Refused(CallFailed):
     """The endpoint refuses what was sent; status and text: its answer."""
 
     def __init__(self, status: int, text: str) -> None:
+        text = ESCAPED.sub(r"\1 ", printable(text))
         super().__init__(str(status), f"the endpoint refuses the question ({status}): {text[:QUOTED]}")
         self.status, self.text = status, text
 
@@ -187,11 +189,11 @@ class Endpoint:
         except TimeoutError:
             raise TryFailed("timeout", f"no answer within {self.line.timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise TryFailed("connection", printable(f"no connection: {error}"[:QUOTED])) from None
+            raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
         status, key = response.status, self.line.key or ""
         if status == 200:
             return masked(bytes(raw), key) if len(key) >= REAL else bytes(raw)
-        text = self._hidden(_shown(raw))
+        text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
             why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
             raise EndpointError(f"{url} answers {status}, {why}: {text[:QUOTED]}")
@@ -203,15 +205,8 @@ class Endpoint:
         raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
 
     def _hidden(self, text: str) -> str:
+        text = ESCAPED.sub(r"\1 ", printable(text))
         return masked(text.encode(), self.line.key).decode() if self.line.key else text
-
-
-def _shown(raw: bytes) -> str:
-    """An answer as one line that a terminal obeys in nothing, also once its JSON is read."""
-    text = printable(" ".join(raw.decode(errors="replace").split()))
-    return ESCAPE.sub(
-        lambda found: " " if found[2] or (found[1] and OBEYED.match(chr(int(found[1], 16)))) else found[0], text
-    )
 
 
 def masked(raw: bytes, key: str) -> bytes:
@@ -244,7 +239,7 @@ def _forms(key: str) -> tuple[re.Pattern[bytes], list[bytes], re.Pattern[bytes]]
 def read_completion(raw: bytes) -> Completion:
     """The first choice of a chat completion; a refusal is text, and so is thinking that is told apart (`reasoning` or
     `reasoning_content`) where nothing else was said. TryFailed: anything else, as of a gateway with 200."""
-    shown = printable(raw[:QUOTED].decode(errors="replace"))
+    shown = raw[:QUOTED].decode(errors="replace")
     try:
         completion = orjson.loads(raw)
         [choice, *_] = completion["choices"]
