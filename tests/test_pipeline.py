@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from editjudge.cli import publish
 from editjudge.core import portable
-from tools.trials import faults
+from tools.trials import at_rest, faults
 
 TASKS = ("color_alter", "subject_add", "background_change")  # that profiles/small.yaml leaves
 PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
@@ -212,3 +212,9 @@ def test_faults_are_survived(repository: Repository) -> None:
     said += faults.repro(repository.folder)
     assert faults.results(repository.folder) == before
     assert "Traceback" not in said
+
+
+def test_damage_at_rest_is_found(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every kind of kept file, a flipped bit and a cut; the long form tries five hundred."""
+    monkeypatch.chdir(repository.folder)
+    assert at_rest.main(32, 0, 0, repository.folder)

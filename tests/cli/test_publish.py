@@ -2,6 +2,8 @@
 that speaks S3, with its failures; verify names the stage where a difference begins."""
 
 import contextlib
+import functools
+import hashlib
 import json
 import logging
 import os
@@ -17,6 +19,7 @@ import boto3
 import pytest
 import yaml
 from dvc.cli import main as dvc_main
+from dvc.utils import dict_sha256
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from small_repro import arena_row
 from werkzeug.serving import BaseWSGIServer, make_server
@@ -231,6 +234,29 @@ def test_what_is_damaged_on_the_disk_is_named_with_what_mends_it(here: Path, cap
     with pytest.raises(SystemExit, match="0"):
         publish.verify(cache=True)
     assert (Path(path).read_bytes(), cached.read_bytes()) == (good, good)
+
+
+def test_what_dvc_keeps_of_other_settings_is_read_too(tmp_path: Path) -> None:
+    """Objects that no output of now names, and entries of the run-cache."""
+    entry = {"cmd": "a", "deps": [{"path": "b", "size": 3}], "outs": [{"path": "c", "md5": "d"}]}
+    files = {
+        f"files/{md5[:2]}/{md5[2:]}": text
+        for text in ("one", "two")
+        for md5 in [hashlib.md5(text.encode()).hexdigest()]
+    }
+    name = dict_sha256(entry, exclude=["size", "nfiles"])
+    files |= {f"runs/aa/aaa/{name}": yaml.safe_dump(entry)}
+    for path, text in files.items():
+        records.write_json(tmp_path / path, None)
+        (tmp_path / path).write_text(text)
+    look = functools.partial(publish.other_damages, tmp_path / "files", tmp_path / "runs", "")
+    assert look() == []
+    for path, text in files.items():
+        for damaged in (text[:-2], "", text.replace("o", "0").replace("md5: d", "md5: e")):
+            (tmp_path / path).write_text(damaged)
+            [line] = look()
+            assert line == f"{tmp_path / path}: damaged, of other settings or commits: rm -f {tmp_path / path}"
+        (tmp_path / path).write_text(text)
 
 
 def test_a_version_that_lacks_an_object_is_not_tagged(here: Path) -> None:

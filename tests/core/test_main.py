@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
-from editjudge.core import files, main, portable
+from editjudge.core import code, files, main, portable
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
 from editjudge.engine.resume import RecordCache
@@ -93,6 +94,52 @@ def test_two_that_write_one_file_at_once_write_it_whole(tmp_path: Path) -> None:
         two.write_bytes(b"2" * 9)
     assert (tmp_path / "f").read_bytes() == b"1" * 9  # the one that ended last
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_killed_process_left_of_a_file_goes_away_and_what_another_writes_stays(tmp_path: Path) -> None:
+    """Also where the process is another, and dies while it writes."""
+    dies = f"with files.replacing(Path('{tmp_path}/f')) as out: out.write_text('half'); os.kill(os.getpid(), 9)"
+    begin = "import os\nfrom pathlib import Path\nfrom editjudge.core import files\n"
+    subprocess.run([sys.executable, "-c", begin + dies], check=False)
+    assert [file.read_text() for file in tmp_path.glob("f.*.partial")] == ["half"]
+    with files.replacing(tmp_path / "f") as first:
+        assert first.read_bytes() == b""
+        files.write_bytes(tmp_path / "f", b"second")
+        first.write_bytes(b"first")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("f", b"first")]
+
+
+def test_a_file_of_another_run_is_not_taken_for_ones_own(tmp_path: Path, monkeypatch, capfd) -> None:
+    monkeypatch.setenv(files.WORK, str(tmp_path))
+    for run in ("one", "two"):
+        files.keep(files.work(run, "skipped.json"), run.encode())
+    files.work("one", "skipped.json").replace(files.work("two", "skipped.json"))
+    assert files.kept(files.work("two", "skipped.json")) is None
+    assert "damaged" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stage", "path"), [("b", "data/a.txt"), ("b", "models/m/w"), ("c@x", "data/a.txt"), ("c@x", None)]
+)
+def test_a_stage_reads_no_damaged_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, path: str) -> None:
+    """Whose size and time are as DVC knows them. Without DVC, and of other stages' files, nothing is asked."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("data/a.txt", "models/m/w", "data/other"):
+        files.write_bytes(Path(name), name.encode())
+    hashed = {name: {"path": name, "hash": "md5", "md5": files.md5(Path(name))} for name in ("data/a.txt", "models/m")}
+    others = [{"path": "data/other", "hash": "md5", "md5": "0" * 32}]
+    lock = {"a": {"cmd": "a", "outs": [*hashed.values(), *others]}, "b": {"cmd": "b", "deps": [*hashed.values()]}}
+    lock |= {"c@x": {"cmd": "c", "deps": [{"path": "data/a.txt", "hash": "md5", "md5": "1" * 32}], "outs": others}}
+    lock = json.loads(json.dumps({"schema": "2.0", "stages": lock}))  # without YAML's anchors
+    Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
+    monkeypatch.setenv("DVC_STAGE", stage)
+    code.check_inputs()
+    if path is not None:
+        Path(path).write_bytes(b"x")
+        with pytest.raises(UserError, match=rf"^{'models/m' if 'm/' in path else path} has other bytes than dvc.lock"):
+            code.check_inputs()
+        monkeypatch.delenv("DVC_STAGE")
+        code.check_inputs()
 
 
 CHECK = """

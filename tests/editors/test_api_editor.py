@@ -245,6 +245,8 @@ def test_answers_without_an_image_are_malformed(raw: bytes) -> None:
 
 
 def test_words_of_refusals() -> None:
+    told = reply.refusal(Refused(400, r'{"message": "\u001b[2Jno\b \\n\u20ac", "code": "\u009b"}'))
+    assert str(told).endswith(r":  [2Jno  \n€ ( )"), "no escape code once JSON is read"
     plain = reply.refusal(Refused(400, '{"error": "Content blocked: content_policy_violation"}'))
     assert (plain.kind, "content_policy_violation" in str(plain)) == ("refused", True)
     assert reply.refusal(Refused(413, "<html>too large</html>")).kind == "413"

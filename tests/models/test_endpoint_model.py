@@ -139,8 +139,9 @@ def test_keys_come_from_the_environment_and_stand_nowhere(tmp_path, monkeypatch,
 
 
 def test_a_question_that_is_refused_fails_alone_and_is_asked_again_next_time(tmp_path: Path) -> None:
-    """Also where the error names options by chance: they are taken from nobody."""
-    with chat_server(bad=["q1"], bad_words="seed, max_tokens, logprobs: this image is not allowed") as server:
+    """Also where the error names options by chance: they are taken from nobody. Escape codes stay out of the reason."""
+    words = "seed, max_tokens, logprobs: \x1b[31mthis\x9b2J\b image\r is\x07 not allowed\u202e"
+    with chat_server(bad=["q1"], bad_words=words) as server:
         # In turn: refused before any reply has come, a question is asked once more without the schema.
         how = setting(server.url, max_in_flight=1)
         answers, account = ask(how, questions(3), tmp_path / "c")
@@ -148,7 +149,9 @@ def test_a_question_that_is_refused_fails_alone_and_is_asked_again_next_time(tmp
         _, again = ask(how, questions(3), tmp_path / "c")
     assert [answer.combined.winner for answer in answers] == ["Tie", None, "Tie"]
     assert "refuses the question (400)" in answers[1].forward.reason
-    assert "this image is not allowed" in answers[1].forward.reason
+    assert json.loads(answers[1].forward.reason.partition(": ")[2])["error"]["message"] == (
+        "seed, max_tokens, logprobs:  [31mthis 2J  image  is  not allowed "
+    )
     assert (account.failures["400"], again.failures["400"], again.reused) == (2, 2, 4)
     assert (account.this_run()["options_refused"], account.requests) == ([], 4 + 2 * 2)
 

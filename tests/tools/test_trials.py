@@ -1,10 +1,14 @@
 """The small forms of tools/trials.
 
 fuzz: a mutant of a file, reply or request ends in a value or a named error. simulations: intervals of every quick kind
-hold the truth as often as they say. accelerator: it runs from end to end on a CPU, and counts FLOPs as torch does."""
+hold the truth as often as they say. power: what no fsync has kept is lost.
+accelerator: it runs from end to end on a CPU, and counts FLOPs as torch does."""
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -18,11 +22,12 @@ from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from editjudge.core import images
+from editjudge.engine.resume import RecordCache
 from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES
-from tools.trials import fuzz, hostile, simulations
+from tools.trials import fuzz, hostile, power, simulations
 
 # What once got through, or nearly: each is tried again.
 KEPT = {
@@ -184,3 +189,37 @@ def test_wrong_options_and_unknown_devices(accelerator: ModuleType):
     assert accelerator.peak_of("NVIDIA H100 80GB HBM3") == accelerator.peak_of("NVIDIA H200") == 989.0
     assert accelerator.peak_of("NVIDIA L40S") == 362.0
     assert accelerator.peak_of("CPU") is None
+
+
+WRITES = """
+import os
+from pathlib import Path
+from editjudge.core import files
+from editjudge.engine.resume import RecordCache
+Path("lost").write_text("no fsync")
+files.write_bytes(Path("new/kept"), b"1")
+for paid in (True, False):
+    with RecordCache(Path(f"{paid}.sqlite"), paid=paid) as cache:
+        cache.put("a", {})
+        if not paid:
+            files.flush(Path())  # its name is there
+        cache.put("b", {})
+        if not paid:
+            os._exit(0)
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler")
+def test_a_power_cut_takes_what_no_fsync_has_kept(tmp_path: Path) -> None:
+    """So that the trial would see a loss: of an answer that was not paid for, and of a file."""
+    real, shadow = tmp_path / "real", tmp_path / "shadow"
+    real.mkdir()
+    shadow.mkdir()
+    env = os.environ | {"LD_PRELOAD": str(power.library(tmp_path)), "POWER_SHADOW": str(shadow)}
+    subprocess.run([sys.executable, "-c", WRITES], cwd=real, env=env, check=True)
+    power.Cut(real, shadow, None).folder(power.name_of(real), tmp_path / "after")
+    found = {str(file.relative_to(tmp_path / "after")) for file in (tmp_path / "after").rglob("*") if file.is_file()}
+    assert "new/kept" in found
+    assert (tmp_path / "after/lost").read_bytes() == b"", "the name alone"
+    kept = [[name for name, _ in RecordCache(tmp_path / f"after/{paid}.sqlite").all()] for paid in (True, False)]
+    assert kept == [["a", "b"], []]

@@ -294,9 +294,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("faults.json"))
+    parser.add_argument("--at-rest", type=int, metavar="N", help="damages of kept files instead, see at_rest.py")
+    parser.add_argument("--stages", type=int, default=20, help="with --at-rest: so many are followed by a whole stage")
+    parser.add_argument("--power", type=int, metavar="N", help="power cuts instead, see power.py")
     given = parser.parse_args()
+    if given.power:
+        from tools.trials import power
+
+        sys.exit(not power.main(given.power, given.seed))
     with tempfile.TemporaryDirectory() as place:
         folder = given.folder.resolve() if given.folder else small(Path(place, "copy"))
+        if given.at_rest:
+            from tools.trials import at_rest
+
+            sys.exit(not at_rest.main(given.at_rest, given.stages, given.seed, folder))
         tried: list[dict] = []
         for number in range(given.first, given.first + given.count):
             rng = random.Random(f"{given.seed} {number}")

@@ -28,7 +28,7 @@ import yaml
 
 from editjudge.core import params, portable
 from editjudge.core.errors import FileError, UserError
-from editjudge.core.files import replacing, work
+from editjudge.core.files import md5, replacing, work
 from editjudge.engine.resume import RecordCache
 
 if TYPE_CHECKING:
@@ -165,18 +165,6 @@ def publish(*stages: str, version: str | None = None) -> None:
         for name in artifacts:
             api.register(".", name, "HEAD", version=version)
         print(f"publish: registered {', '.join(f'{name}@{version}' for name in artifacts)}; git push --follow-tags")
-
-
-def md5(path: Path) -> str:
-    """As in dvc.lock: of a file's bytes; of a folder's list of files, with `.dir` behind. FileError: no such path."""
-    if path.is_dir():
-        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-        listed = [{"md5": md5(file), "relpath": name} for name, file in files]
-        return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
-    if not path.is_file():
-        raise FileError(f"{path} not found: no such file or folder")
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def folders_with(digest: str) -> Iterator[str]:
@@ -398,13 +386,29 @@ def damages(lock: Lock, cache: Path) -> list[str]:
     return lines
 
 
+def other_damages(cache: Path, runs: Path, named: str) -> list[str]:
+    """As `damages`, of what DVC keeps of other settings and commits: objects and entries of its run-cache that do not
+    say what they are named by. named: the lines there are already."""
+    from dvc.utils import dict_sha256
+
+    objects = (file for file in sorted(cache.glob("[0-9a-f][0-9a-f]/*")) if str(file) not in named)
+    bad = [file for file in objects if md5(file) != file.parent.name + file.name.removesuffix(".dir")]
+    for file in sorted(runs.glob("??/*/*")):
+        said = ""
+        with suppress(UserError, TypeError):
+            said = dict_sha256(params.load(file), exclude=["size", "nfiles"])
+        bad += [file] * (said != file.name)
+    return [f"{file}: damaged, of other settings or commits: {shlex.join(['rm', '-f', str(file)])}" for file in bad]
+
+
 def check_outputs() -> bool:
-    """Prints what `damages` finds; whether that is nothing."""
+    """Prints what `damages` and `other_damages` find; whether that is nothing."""
     from dvc.repo import Repo
 
     with Repo() as repo:
-        cache = Path(repo.cache.local.path)
+        cache, runs = Path(repo.cache.local.path), Path(repo.stage_cache.cache_dir)
     lines = damages(params.load(LOCK)["stages"], cache)
+    lines += other_damages(cache, runs, "\n".join(lines))
     print("\n".join([*lines, f"verify: {len(lines)} outputs here or in DVC's cache are damaged"]))
     return not lines
 

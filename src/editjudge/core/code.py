@@ -11,6 +11,7 @@ YAML files, and YAML counts by its content.
 import ast
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Set
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, cast
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
-from editjudge.core.files import keep, kept, work
+from editjudge.core.files import keep, kept, md5, work
 
 SOURCE = Path(__file__).parents[2]  # src/
 PACKAGE = "editjudge"
@@ -27,6 +28,7 @@ CHARS = 16  # of a version
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FILE = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
 MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
+HASHED = re.compile(r"^    - path: (.+)\n      hash: md5\n      md5: '?([0-9a-f]{32}(?:\.dir)?)'?$", re.M)
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
 # Modules that change no kept result: identities leave them out, and what only they import. (As paths: a module that a
 # text names counts as used.)
@@ -238,6 +240,19 @@ def check_stage(stage: str) -> None:
     if changed:
         advice = "run `dvc repro code` and then this stage again, or `dvc repro`"
         raise UserError(f"{changed[0][0]} is not as {file} has it: {advice}")
+
+
+def check_inputs(lock: Path = Path("dvc.lock")) -> None:
+    """UserError: an input of the stage that DVC runs has other bytes than were written, which DVC does not look at."""
+    if (own := os.environ.get("DVC_STAGE")) is None or not lock.is_file():
+        return
+    texts = re.split(r"^(?=  \S)", lock.read_text(), flags=re.M)
+    stages = {text.partition(":\n")[0].strip(): text.partition("\n    outs:\n") for text in texts}
+    inputs = tuple(f"{name}/" for name, _ in HASHED.findall(stages.get(own, ("",))[0]))
+    for path, known in (found for _, _, outs in stages.values() for found in HASHED.findall(outs)):
+        if f"{path}/".startswith(inputs) and Path(path).exists() and md5(Path(path)) != known:
+            what = f"{path} has other bytes than {lock} says: damaged, or changed by hand"
+            raise UserError(f"{what}. `editjudge verify --cache` tells what mends it; `dvc commit` keeps it")
 
 
 def describe(module: str) -> dict[str, dict[str, str]]:

@@ -7,10 +7,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from uuid import uuid4
 
 from editjudge.core.errors import FileError
 
@@ -30,25 +29,47 @@ def work(*names: str) -> Path:
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
-    """A temporary file that becomes `path` if the block ends without an error, and is removed otherwise.
+    """A temporary file, empty, that becomes `path` if the block ends without an error, and is removed otherwise.
 
     durable: it is on the disk before it gets the name, and the name before this returns: a power cut loses neither.
     The OSError of a full disk gets the file's name, which the system leaves out."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{uuid4().hex[:12]}.partial")  # no other process has it
+    make_folder(path.parent, durable and not path.parent.is_dir())
+    temporary, lock = _temporary(path)
     try:
         yield temporary
         if durable:
             flush(temporary)
         os.replace(temporary, path)
-        if durable:
-            flush(path.parent)
-    except OSError as error:
-        if is_full(error):
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and is_full(error):
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(lock)
+    if durable:
+        flush(path.parent)
+
+
+def _temporary(path: Path, number: int = 0) -> tuple[Path, int]:
+    """A file beside `path` and a lock: nobody else writes it. What a killed process left there is taken over."""
+    name = path.with_name(f"{path.name}.{number}.partial")
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with suppress(BlockingIOError, FileNotFoundError):
+        flock(lock, LOCK_EX | LOCK_NB)
+        if os.path.samestat(os.fstat(lock), os.stat(name)):  # its writer has not just given it its name
+            os.truncate(lock, 0)
+            return name, lock
+    os.close(lock)
+    return _temporary(path, number + 1)
+
+
+def make_folder(path: Path, durable: bool) -> None:
+    """With those around it. durable: they are on the disk before this returns."""
+    path.mkdir(parents=True, exist_ok=True)
+    for around in path.absolute().parents if durable else ():
+        if os.access(around, os.W_OK):
+            flush(around)
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -70,6 +91,18 @@ def sha256(path: Path) -> str:
 def hashes_of(folder: Path, files: Iterable[Path]) -> dict[str, str]:
     """The SHA-256 of files, by their names in the folder."""
     return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+
+
+def md5(path: Path) -> str:
+    """As in dvc.lock: of a file's bytes; of a folder's list of files, with `.dir` behind. FileError: no such path."""
+    if path.is_dir():
+        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+        listed = [{"md5": md5(file), "relpath": name} for name, file in files]
+        return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+    if not path.is_file():
+        raise FileError(f"{path} not found: no such file or folder")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def seal(folder: Path) -> None:
@@ -127,7 +160,8 @@ def read_kept(path: Path) -> bytes:
 
 
 def _sealed(path: Path, data: bytes) -> bytes:
-    digest = hashlib.sha256(path.name.encode() + b"\0")
+    name = path.relative_to(work()) if path.is_relative_to(work()) else path.name  # of two runs' files, its own
+    digest = hashlib.sha256(f"{name}\0".encode())
     digest.update(data)
     return digest.digest()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from editjudge.core import code
-from editjudge.core.errors import UserError
+from editjudge.core.errors import UserError, printable
 from editjudge.core.files import is_full
 
 EXTRAS = {
@@ -34,10 +34,11 @@ def stage(description: str | None, work: Callable[..., None], *options: str) -> 
 
 
 def as_stage(name: str, work: Callable[..., None], *arguments: Any) -> None:
-    """Runs the work of a stage. It fails, and DVC records no output, if DVC does not know its code or the code changes
-    meanwhile."""
+    """Runs the work of a stage. It fails, and DVC records no output, if DVC does not know its code, the code changes
+    meanwhile or an input is damaged."""
 
     def checked() -> None:
+        code.check_inputs()  # first: data/code itself may be damaged
         code.check_stage(name)
         work(*arguments)
         code.check_unchanged()
@@ -55,7 +56,7 @@ def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         if (line := _line(error)) is None:
             raise
-        sys.exit(f"{name}: {line}")
+        sys.exit(printable(f"{name}: {line}"))
     except KeyboardInterrupt:
         print(f"{name}: stopped; what is finished is kept", file=sys.stderr)
         sys.exit(130)

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeAlias, cast
 
 from editjudge.core.code import check_unchanged
 from editjudge.core.errors import UserError
-from editjudge.core.files import held, sha256, work
+from editjudge.core.files import held, make_folder, sha256, work
 from editjudge.engine import progress
 from editjudge.engine.store import Kept
 from editjudge.engine.workers import KNOWN, Failure, Workers
@@ -54,7 +54,7 @@ class RecordCache:
     def __init__(self, path: Path, paid: bool = False) -> None:
         self.reused = self.computed = self.damaged = 0
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, durable=paid and not path.exists())
         with held(path.parent / "lock"), self._named():  # SQLite waits for nobody where the log is begun
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._db.text_factory = lambda data: data.decode(errors="replace")

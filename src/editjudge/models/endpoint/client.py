@@ -23,7 +23,7 @@ import orjson
 from aiolimiter import AsyncLimiter
 
 from editjudge.core.downloads import retry_after
-from editjudge.core.errors import UserError
+from editjudge.core.errors import UserError, printable
 from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
@@ -34,6 +34,8 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # most seconds between tries, which 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUOTED = 300  # characters of an endpoint's words in a reason
 HIDDEN = "[key]"
+# What becomes a control character once JSON is read.
+ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:[bfnrt]|u00(?:[0189][0-9a-f]|7f)|u20(?:0[ef]|2[89a-e]|6[6-9]))", re.I)
 SPECIAL = frozenset('/"\\')  # characters that JSON may write behind a backslash
 TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
 REAL = 16  # characters of a key that no reply contains by chance
@@ -68,6 +70,7 @@ class Refused(CallFailed):
     """The endpoint refuses what was sent; status and text: its answer."""
 
     def __init__(self, status: int, text: str) -> None:
+        text = ESCAPED.sub(r"\1 ", printable(text))
         super().__init__(str(status), f"the endpoint refuses the question ({status}): {text[:QUOTED]}")
         self.status, self.text = status, text
 
@@ -202,6 +205,7 @@ class Endpoint:
         raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
 
     def _hidden(self, text: str) -> str:
+        text = ESCAPED.sub(r"\1 ", printable(text))
         return masked(text.encode(), self.line.key).decode() if self.line.key else text
 
 
