@@ -264,3 +264,76 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
             assert len(bodies) == requests
     assert board in done.stdout
     assert {(body["temperature"], body["max_tokens"], len(body["messages"])) for body in bodies} == {(0.0, 4096, 1)}
+
+
+KRIS_WORDS = (
+    "consist", "instruction_following", "quality", "dual_evaluation", "abnormal_instruction_following",
+    "view_instruction_following", "consist_multi", "instruction_multi", "consist_temporal", "instruction_temporal",
+)  # fmt: skip
+KRIS_FILE = {"prompts.py": prompt_file(*(f"prompt_{name}" for name in KRIS_WORDS), rest="{{X: 1}} {explanation} {N}.")}
+KRIS_CASES = {
+    "color_change": {"ori_img": "1.png"}, "physics": {"ori_img": "1.png"}, "anomaly_correction": {"ori_img": "1.png"},
+    "viewpoint_change": {"ori_img": "1.png", "gt_img": "gt.png"},
+    "multi-element_composition": {"ori_img": ["1.png", "2.png", "3.png"]},
+    "temporal_prediction": {"ori_img": ["1-1.png", "1-3.png", "1-4.png"], "gt_img": "1-2.png"},
+}  # fmt: skip
+
+
+def kris_table(folder: Path) -> Path:
+    for category, row in KRIS_CASES.items():
+        images(folder / "bench" / category, *(n for v in row.values() for n in ([v] if isinstance(v, str) else v)))
+        said = {str(n): row | {"ins_en": f"edit {n}", "explain_en": "because"} for n in range(34)}
+        (folder / "bench" / category / "annotation.json").write_text(json.dumps(said))
+    return folder / "bench"
+
+
+def kris_replies(draw: random.Random) -> Callable[[rubrics.Rubric], str]:
+    def reply(form: rubrics.Rubric) -> str:
+        if draw.random() < 1 / 60:
+            return "I cannot."
+        scores = {f"{key}_score": draw.randint(1, 5) for key in form.dimensions}
+        return f"So it is:\n```json\n{json.dumps({'reasoning': '1. Seen 2. Wanted'} | scores)}\n```"
+
+    return reply
+
+
+def test_kris_has_the_numbers_of_its_scripts_and_a_form_that_tells_the_judge_what_was_asked(tmp_path, monkeypatch):
+    found = rated("kris", kris_table(tmp_path), KRIS_FILE, kris_replies(random.Random(2)), monkeypatch)
+    numbers: dict[str, list[float]] = defaultdict(list)
+    for case in found.cases:
+        texts = found.judge.said[case["key"]][0].values()
+        if all("{" in text for text in texts):
+            own = {k: v for text in texts for k, v in json.loads(text.split("```")[1][4:]).items() if k != "reasoning"}
+            for name, value in own.items():
+                numbers[name.removesuffix("_score")].append(25 * (value - 1))
+            numbers["score"].append(fmean(25 * (value - 1) for value in own.values()))
+    assert 150 < len(numbers["score"]) < 204
+    assert len(numbers["knowledge"]) < 35
+    assert found.figures["published"] == pytest.approx({name: fmean(each) for name, each in numbers.items()}, abs=1e-6)
+    (tmp_path / "other").mkdir()
+    table = kris_table(tmp_path / "other")
+    mended = rated("kris_mended", table, KRIS_FILE, kris_replies(random.Random(2)), monkeypatch)
+
+    def asked(of: Rated, category: str, key: str) -> list[Any]:
+        return of.judge.chats[f"{category}-7", key][1]
+
+    empty, whole = (
+        "Rate prompt_{}.\nInstruction: \n{{X: 1}}  {}.",
+        "Rate prompt_{}.\nInstruction: edit 7\n{{X: 1}} because {}.",
+    )
+    pair = ["This is the original image:", picture(0), "This is the edited image:", picture(9)]
+    assert asked(found, "color_change", "consistency") == [empty.format("consist", "n"), *pair]
+    assert asked(found, "viewpoint_change", "instruction") == [empty.format("instruction_following", "w"), *pair]
+    words = whole.format("view_instruction_following", "w")
+    assert asked(mended, "viewpoint_change", "instruction") == [
+        words, *pair, "This is the ground truth image:", picture(1),
+    ]  # fmt: skip
+    assert asked(mended, "physics", "instruction+knowledge")[0] == whole.format("dual_evaluation", "e")
+    assert "abnormal" in asked(mended, "anomaly_correction", "instruction")[0]
+    assert asked(mended, "temporal_prediction", "consistency") == [
+        whole.format("consist_temporal", "2"), "Frame 1 (Reference):", picture(0), "Frame 2 (Generated):", picture(9),
+        "Frame 3 (Reference):", picture(1), "Frame 4 (Reference):", picture(2),
+    ]  # fmt: skip
+    shown = asked(mended, "multi-element_composition", "instruction")
+    assert shown[1::2] == [*(f"Reference Image {n}:" for n in (1, 2, 3)), "Predicted Image:"]
+    assert shown[2::2] == [*map(picture, (0, 1, 2)), picture(9)]

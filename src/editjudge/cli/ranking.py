@@ -129,16 +129,14 @@ def suite(
     elif model and base_url:
         form = suites.SUITES[suite]
         asked = form.rubrics or "imgedit"
-        if not form.rubrics and form.published:
-            prompts = prompts or Path()
+        prompts = prompts or (Path() if form.published and not form.rubrics else None)
         if prompts:
             if not form.published:
                 raise UserError(f"--prompts: no public script asks a judge about {suite}")
             asked = rubrics.worded(form.published, prompts, out / "prompts.yaml")
         entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": asked}
-        entry |= (
-            {"temperature": form.temperature, "logprobs": 0} if prompts else {"temperature": 1.0} if runs > 1 else {}
-        )
+        published = {"temperature": form.temperature, "logprobs": 0}
+        entry |= published if prompts else {"temperature": 1.0} if runs > 1 else {}
         given = {"vlm": entry | ({"api_key_env": api_key_env} if api_key_env else {})}
     elif people:
         given = dict[str, Any]()

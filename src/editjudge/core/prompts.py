@@ -118,7 +118,7 @@ def read_file(name: str, type_: str | None = "") -> dict[str, Any]:
     if {path.name, path.parent.name} & {RECORDED, RECORDED_RUBRICS} and (strange := said.keys() & NOT_RECORDED):
         raise FileError(f"{name} lies beside weights: it may not have {', '.join(sorted(strange))}")
     words = read(f"{name}.words", Mapping[Text, Words], said.pop("words", {}))
-    marks = read(f"{name}.replace", Mapping[Text, Text], said.pop("replace", {}))
+    marks = read(f"{name}.replace", Mapping[Text, str], said.pop("replace", {}))
     for each in words.values():
         if not (file := Path(each.file)).is_file() or each.sha256 not in (None, sha256(file)):
             get = f"curl --create-dirs -o {shlex.quote(each.file)} {shlex.quote(each.url)}"

@@ -113,10 +113,8 @@ class Rubric(prompts.Prompt):
             return self, edits
         has = edits[0].images.keys() | edits[0].texts.keys()
         user = tuple(part for part in self.user if {*_OPTIONAL.findall(part)} <= has)
-        told = {
-            edit.key: {"instruction": edit.instruction} | {k: prompts.plain(v) for k, v in edit.texts.items()}
-            for edit in edits
-        }
+        texts = [{name: prompts.plain(text) for name, text in edit.texts.items()} for edit in edits]
+        told = {e.key: {"instruction": e.instruction} | own for e, own in zip(edits, texts, strict=True)}
         return replace(self, user=user, told=told), [replace(edit, instruction=edit.key) for edit in edits]
 
     @cached_property
@@ -310,12 +308,9 @@ def worded(layout: str | Mapping[str, Any], words: Path, out: Path) -> str:
     what a rater has as `rubrics`. FileError: the file has not the words that the layout names.
 
     layout: its name, or what its file would say. words: a folder where the layout names several files."""
-    own = (
-        layout
-        if isinstance(layout, Mapping)
-        else params.load(prompts.PACKAGE / f"judges/prompts/published/{layout}.yaml")
-    )
-    said = dict(own) | {"words": {name: dict(each) for name, each in own["words"].items()}}
+    if isinstance(layout, str):
+        layout = params.load(prompts.PACKAGE / f"judges/prompts/published/{layout}.yaml")
+    said = dict(layout) | {"words": {name: dict(each) for name, each in layout["words"].items()}}
     for theirs in said["words"].values():
         file = words / Path(theirs["file"]).name if words.is_dir() else words
         if not file.is_file():

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.benchmarks.suites import gedit_v1, imgedit, rise, uniredit
+from editjudge.benchmarks.suites import gedit_v1, imgedit, kris, rise, uniredit
 from editjudge.benchmarks.suites.suite import Case, Suite
 from editjudge.core import images, params, reading
 from editjudge.core.keys import FILE_NAME
@@ -31,7 +31,7 @@ from editjudge.models.endpoint.spending import Account
 
 Form: TypeAlias = Literal[
     "imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos", "risebench", "risebench_mended",
-    "uniredit",
+    "uniredit", "kris", "kris_mended",
 ]  # fmt: skip
 SUITES: dict[str, Suite] = {
     "imgedit_basic": imgedit.BASIC,
@@ -42,6 +42,8 @@ SUITES: dict[str, Suite] = {
     "risebench": rise.RISE,
     "risebench_mended": rise.MENDED,
     "uniredit": uniredit.UNIREDIT,
+    "kris": kris.KRIS,
+    "kris_mended": kris.MENDED,
 }
 REFUSED = ("file", "row", "reason")
 KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")

@@ -45,21 +45,15 @@ class SuiteBoard:
 
     labels: what tells it apart from the suite's other boards. figures: those of a rating's scores; None where they say
     nothing on this board. has: whether a rating's case is on this board. unread: the figures that the public script
-    gives where a judge's reply has no scores. last: only the last run counts."""
+    gives where a judge's reply has no scores."""
 
     labels: dict[str, str]
     figures: Callable[[Scores], Scores | None]
     has: Callable[[Row], bool] = lambda _case: True
     unread: Scores = field(default_factory=dict)
-    last: bool = False
 
-    def rated(self, rows: Sequence[Row]) -> list[tuple[Row, Scores]]:
-        """The ratings on this board with their figures, none where there are no scores."""
-        runs = max((row["run"] for row in rows), default=0)
-        own = [row for row in rows if self.has(row) and (not self.last or row["run"] == runs)]
-        return [(row, self._figures(row)) for row in own]
-
-    def _figures(self, row: Row) -> Scores:
+    def rated(self, row: Row) -> Scores:
+        """The figures of a rating."""
         if row["scores"] is None:
             return self.unread if row["reply"] else {}
         return self.figures({each["dimension"]: each["score"] for each in row["scores"]}) or {}
@@ -92,7 +86,7 @@ class Suite:
     span: tuple[float, float]
     figures: tuple[str, ...]
     boards: tuple[SuiteBoard, ...]
-    columns: Callable[[Sequence[Mapping[str, Any]]], Row] = lambda boards: plain_columns(boards)
+    columns: Callable[[Sequence[Mapping[str, Any]]], Row] = lambda boards: all_columns(boards)
     types: tuple[str, ...] = ()
     published: str | Mapping[str, Any] | None = None
     temperature: float = 1.0
@@ -117,10 +111,10 @@ def layout(source: str, urls: Mapping[str, str], marks: Mapping[str, str], kinds
     return {"version": 1, "source": source, "words": words, "replace": dict(marks), "kinds": dict(kinds)}
 
 
-def call(user: Sequence[str], names: Mapping[str, str], span: tuple[int, int], tokens: int, **more: Any) -> Row:
+def call(user: Sequence[str], names: Mapping[str, str], span: tuple[int, int], tokens: int) -> Row:
     """One question of a layout. user: the parts of the turn. names: of the dimensions, as replies have them, by key."""
     said = {"user": [*user], "structured": False, "least": span[0], "most": span[1], "max_new_tokens": tokens}
-    return said | {"dimensions": {key: {"name": name} for key, name in names.items()}} | more
+    return said | {"dimensions": {key: {"name": name} for key, name in names.items()}}
 
 
 def percent(score: float, span: tuple[float, float]) -> float:
@@ -132,15 +126,13 @@ def figures_of(board: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {each["figure"]: each for each in board["figures"]}
 
 
-def plain_columns(boards: Sequence[Mapping[str, Any]]) -> Row:
-    """The first figure of the first board as score, all figures of each board, and the first figure of each type."""
-    row: Row = dict.fromkeys(("score", "low", "high"))
+def all_columns(boards: Sequence[Mapping[str, Any]]) -> Row:
+    """The first figure of the first board as score, every figure of every board, and the first figure of each type."""
+    row: Row = columns_of("score", boards[0]["figures"][0]) if boards else dict.fromkeys(("score", "low", "high"))
     for board in boards:
-        label = " ".join(value for key, value in board.items() if key not in ("figures", "types"))
-        own = figures_of(board).items()
-        row |= columns_of("score", board["figures"][0]) if board is boards[0] else {}
-        row |= {name if board is boards[0] else f"{label} {name}": each["mean"] for name, each in own}
-    return row | ({each["type"]: each["figures"][0]["mean"] for each in boards[0]["types"]} if boards else {})
+        label = "_".join(board[key] for key in board if key not in ("figures", "types"))
+        row |= {f"{name}_{label}": each["mean"] for name, each in figures_of(board).items()}
+    return row | {each["type"]: each["figures"][0]["mean"] for board in boards[:1] for each in board["types"]}
 
 
 def columns_of(name: str, figure: Mapping[str, Any]) -> Row:
