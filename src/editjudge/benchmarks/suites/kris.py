@@ -58,7 +58,7 @@ def asked(mended: bool) -> dict[str, Any]:
             names = {key: f"{key} score" for key in keys.split("+")}
             calls.setdefault(kind, {})[keys] = call([f"{{theirs:prompt_{text}}}", *parts], names, (1, 5), 1000)
     marks = {"{{": "{", "}}": "}"} | ({"{instruct}": "{instruction}"} if mended else dict.fromkeys(UNREAD, ""))
-    return layout("mercurystraw/Kris_Bench@7f7a944", {"theirs": URL}, marks, calls)
+    return layout("mercurystraw/Kris_Bench@7f7a944", {"theirs": URL}, marks, {"kinds": calls})
 
 
 def cases(record: Record) -> list[Case]:
@@ -84,7 +84,6 @@ def figures(scores: Scores) -> Scores:
 
 KRIS = Suite(
     cases,
-    rubrics=None,
     span=(0.0, 100.0),
     figures=("score", *DIMENSIONS),
     boards=(SuiteBoard({"scores": "published"}, figures),),

@@ -46,7 +46,7 @@ def asked(mended: bool) -> dict[str, Any]:
         calls = [final_score(key, *each.split(), span=span) for key, each in zip(DIMENSIONS, about, strict=False)]
         kinds |= {kind: dict(zip(DIMENSIONS, calls, strict=False))}
         kinds |= {kind + FREE: dict(zip(DIMENSIONS[1:], calls[1:], strict=False))}
-    return layout("PhoenixZ810/RISEBench@5f22651", {"theirs": URL}, {"{instruct}": "{instruction}"}, kinds)
+    return layout("PhoenixZ810/RISEBench@5f22651", {"theirs": URL}, {"{instruct}": "{instruction}"}, {"kinds": kinds})
 
 
 def cases(record: Record) -> list[Case]:
@@ -84,7 +84,6 @@ def figures(scores: Scores, free: bool = False) -> Scores:
 MODELS = {"GPT-Image-1.5": 51.4, "Gemini-3-pro-image": 48.3, "Qwen-Image-Edit-2511": 19.4, "BAGEL": 5.8}
 RISE = Suite(
     cases,
-    rubrics=None,
     span=(0.0, 100.0),
     types=CATEGORIES,
     figures=("accuracy", "weighted", *DIMENSIONS),

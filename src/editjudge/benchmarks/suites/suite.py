@@ -82,12 +82,12 @@ class Suite:
     each as its labels and its figures by name, as columns of the suite's table."""
 
     cases: Callable[[Record], list[Case]]
-    rubrics: str | None
     span: tuple[float, float]
     figures: tuple[str, ...]
     boards: tuple[SuiteBoard, ...]
     columns: Callable[[Sequence[Mapping[str, Any]]], Row] = lambda boards: all_columns(boards)
     types: tuple[str, ...] = ()
+    rubrics: str | None = None
     published: str | Mapping[str, Any] | None = None
     temperature: float = 1.0
     others: Others | None = None
@@ -99,16 +99,19 @@ class Suite:
     @property
     def dimensions(self) -> set[str]:
         """Of the layout: what a rater of the suite has to score."""
-        kinds = self.published["kinds"].values() if isinstance(self.published, Mapping) else ()
-        return {name for calls in kinds for each in calls.values() for name in each["dimensions"]}
+        if not isinstance(self.published, Mapping):
+            return set()
+        every = self.published.get("kinds", {"": self.published.get("calls")}).values()
+        return {name for calls in every for each in calls.values() for name in each["dimensions"]}
 
 
-def layout(source: str, urls: Mapping[str, str], marks: Mapping[str, str], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """What a public script asks, as a file of judges/prompts/published says it, by the kind of case.
+def layout(source: str, urls: Mapping[str, str], marks: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a public script asks, as a file of judges/prompts/published says it.
 
-    urls: of the files with its words, by name. marks: theirs, and ours in their place. kinds: calls by name."""
+    urls: of the files with its words, by name. marks: theirs, and ours in their place. asked: `calls` by name, or
+    `kinds` of cases, each with its own."""
     words = {name: {"file": url.rpartition("/")[2], "url": url} for name, url in urls.items()}
-    return {"version": 1, "source": source, "words": words, "replace": dict(marks), "kinds": dict(kinds)}
+    return {"version": 1, "source": source, "words": words, "replace": dict(marks), **asked}
 
 
 def call(user: Sequence[str], names: Mapping[str, str], span: tuple[int, int], tokens: int) -> Row:

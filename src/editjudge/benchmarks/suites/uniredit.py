@@ -14,6 +14,7 @@ CALLS = {
     "reasoning": rise.final_score("reasoning", "reasoning_w_ref_image", "{source}", "{truth}"),
     "quality": rise.final_score("quality", "generation"),
 }
+MARKS = {"{instruct}": "{instruction}"}
 WEIGHTS = {"consistency": 0.3, "reasoning": 0.5, "quality": 0.2}
 
 
@@ -22,7 +23,7 @@ def cases(record: Record) -> list[Case]:
     which stand before the instruction."""
     name, number = record.text("name"), record.identifier("idx")
     words = [str(record.get("rules") or ""), record.text("instruction")]
-    texts = {"kind": "all", "reference": str(record.get("reference_effect") or "")}
+    texts = {"reference": str(record.get("reference_effect") or "")}
     image, images = record["original_image_path"], {"truth": record["reference_image_path"]}
     about = "\n".join(filter(None, words))
     return [Case(plain(f"{name}-{number}"), name, about, image, file=f"{name}/{number}", images=images, texts=texts)]
@@ -37,11 +38,10 @@ def figures(scores: Scores) -> Scores:
 
 UNIREDIT = Suite(
     cases,
-    rubrics=None,
     span=(0.0, 100.0),
     figures=("score", "accuracy", *WEIGHTS),
     boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=layout("Maplebb/UniREditBench@a7015c5", {"theirs": URL}, {"{instruct}": "{instruction}"}, {"all": CALLS}),
+    published=layout("Maplebb/UniREditBench@a7015c5", {"theirs": URL}, MARKS, {"calls": CALLS}),
     temperature=0.0,
     others=Others("gpt-4.1", "UniREditBench", {"UniREdit-Bagel": 78.15, "GPT-4o": 73.39, "Nano Banana": 68.26}),
 )
