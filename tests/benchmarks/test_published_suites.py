@@ -1,6 +1,7 @@
 """Suites in the words of their authors: what is asked, and that made-up replies come to what the public scripts say."""
 
 import json
+import math
 import random
 import urllib.request
 from collections import defaultdict
@@ -337,3 +338,47 @@ def test_kris_has_the_numbers_of_its_scripts_and_a_form_that_tells_the_judge_wha
     shown = asked(mended, "multi-element_composition", "instruction")
     assert shown[1::2] == [*(f"Reference Image {n}:" for n in (1, 2, 3)), "Predicted Image:"]
     assert shown[2::2] == [*map(picture, (0, 1, 2)), picture(9)]
+
+
+OMNI = "_prompts_0shot_in_context_generation_rule_"
+OMNI_WORDS = [OMNI + each for each in ("PF_Scene", "SC_Scene", "PF_Single_and_Multiple", "SC_Single_and_Multiple")]
+OMNI_FILE = {
+    "prompt_generator.py": '_context_no_delimit = """Be {\n"score": <score>}\n"""\n'
+    + prompt_file(*OMNI_WORDS).replace("{instruct}", "<instruction>")
+}
+
+
+def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as_mended(tmp_path, monkeypatch):
+    draw, kinds = random.Random(3), ("single_object", "multiple_character", "scene_mixed")
+    images(tmp_path, "a.png", "b.png", "c.png")
+    shown = ["a.png", "b.png", "c.png"]
+    rows = [
+        {"key": f"{n:04}", "task_type": kinds[n % 3], "instruction": f"make {n}", "instruction_language": "en",
+         "input_images": shown[: 1 + n % 3]}
+        for n in range(CASES)
+    ]  # fmt: skip
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+
+    def reply(_: rubrics.Rubric) -> str:
+        said = json.dumps({"score": draw.randint(0, 10), "reasoning": "so"})
+        return "Sorry." if draw.random() < 1 / 60 else f"```json\n{said}\n```"
+
+    found = rated("omnicontext", tmp_path / "rows.json", OMNI_FILE, reply, monkeypatch, runs=3)
+
+    def average(run: int) -> float:
+        """calculate_statistics.py's last line; what it guesses at random is left out."""
+        types = defaultdict(list)
+        for case in found.cases:
+            texts = found.judge.said[case["key"]][run].values()
+            if all("score" in text for text in texts):
+                pf, sc = (json.loads(text.split("```")[1][4:])["score"] for text in texts)
+                types[case["type"]].append(math.sqrt(pf * sc))
+        assert 0 < sum(map(len, types.values())) < CASES
+        return fmean(map(fmean, types.values()))
+
+    assert found.figures["published"]["score"] == pytest.approx(average(2), abs=1e-6)
+    assert found.figures["mended"]["score"] == pytest.approx(fmean(map(average, range(3))), abs=1e-6)
+    text = 'Be {\n"score": <score>}\n' + f"Rate {OMNI}SC_Scene.\nInstruction: make 2\n"
+    asked = found.judge.chats
+    assert asked["0002", "subject_consistency"] == ([], [text, *map(picture, (0, 1, 2)), picture(9)])
+    assert asked["0003", "prompt_following"][1][1:] == [picture(0), picture(9)]

@@ -45,12 +45,13 @@ class SuiteBoard:
 
     labels: what tells it apart from the suite's other boards. figures: those of a rating's scores; None where they say
     nothing on this board. has: whether a rating's case is on this board. unread: the figures that the public script
-    gives where a judge's reply has no scores."""
+    gives where a judge's reply has no scores. last: only the last run counts."""
 
     labels: dict[str, str]
     figures: Callable[[Scores], Scores | None]
     has: Callable[[Row], bool] = lambda _case: True
     unread: Scores = field(default_factory=dict)
+    last: bool = False
 
     def rated(self, row: Row) -> Scores:
         """The figures of a rating."""

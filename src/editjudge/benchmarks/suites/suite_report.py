@@ -66,7 +66,9 @@ def of_model(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
     unscored = [row for row in rows if row["scores"] is None]
     told = (row["reason"].partition(": '")[0].partition(': "')[0] for row in rows if row["reason"] is not None)
     listed = sorted(Counter(told).items(), key=lambda item: (-item[1], item[0]))[:REASONS]
-    shown = [(board, [(row, board.rated(row)) for row in rows if board.has(row)]) for board in suite.boards]
+    last = [row for row in rows if row["run"] == rows[-1]["run"]]
+    own = [(board, [row for row in (last if board.last else rows) if board.has(row)]) for board in suite.boards]
+    shown = [(board, [(row, board.rated(row)) for row in some]) for board, some in own]
     return {
         "ratings": len(rows),
         "scored": len(rows) - len(unscored),
