@@ -382,3 +382,48 @@ def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as
     asked = found.judge.chats
     assert asked["0002", "subject_consistency"] == ([], [text, *map(picture, (0, 1, 2)), picture(9)])
     assert asked["0003", "prompt_following"][1][1:] == [picture(0), picture(9)]
+
+
+REDEDIT = {  # what the prompts have a judge call its three numbers, by task
+    "add": ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Coherence"),
+    "extract": ("Object Identity", "Mask Precision", "Visual Quality"),
+    "motion": ("Motion Fidelity", "Identity Preservation", "Visual & Anatomical Coherence"),
+    "text": ("Text Instruction Compliance", "Text Visual Quality", "Overall Edit Quality"),
+    "stylize": ("Style Fidelity", "Content Preservation", "Rendering Quality"),
+    "portrait": ("Identity Consistency", "Structural Stability", "Overall Realism & Image Quality"),
+    "compose": ("Instruction Compliance", "Visual Naturalness", "Physical Consistency & Fine Detail"),
+    "lowlevel": ("Instruction Compliance", "Visual Naturalness", "Physical & Detail Consistency"),
+}
+
+
+def test_rededit_has_the_arithmetic_of_the_script_that_cannot_start(tmp_path, monkeypatch):
+    draw, tasks = random.Random(4), list(REDEDIT)
+    images(tmp_path, "redbench/a.png")
+    rows = [
+        {"id": str(n), "source": "redbench/a.png", "a_to_b_instructions": f"改 {n}",
+         "a_to_b_instructions_eng": f"edit {n}", "task": tasks[n % 8]}
+        for n in range(CASES)
+    ]  # fmt: skip
+    (tmp_path / "redbench.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = {"prompts.json": json.dumps({task: f"Rate {task}.\nInstruction: <edit_prompt>\n" for task in tasks})}
+
+    def reply(form: rubrics.Rubric) -> str:
+        names = REDEDIT[form.messages("x")[0]["content"][-1]["text"].split()[1].rstrip(".")]
+        lines = "\n".join(f"{name}: {draw.randint(1, 5)}" for name in names)
+        return "No." if draw.random() < 1 / 60 else f"Brief reasoning: so.\n{lines}"
+
+    found = rated("rededit_cn", tmp_path / "redbench.jsonl", words, reply, monkeypatch)
+    types = defaultdict(list)
+    for case in found.cases:
+        [text] = found.judge.said[case["key"]][0].values()
+        parts = [line.strip().split(": ") for line in text.splitlines()]
+        if numbers := [int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()]:
+            types[case["type"]].append(round(sum(numbers) / len(numbers), 2))
+    means = {task: round(sum(each) / len(each), 2) for task, each in types.items()}
+    assert CASES - 20 < sum(map(len, types.values())) < CASES
+    assert by_type(found.boards["published"], "score") == pytest.approx(means, abs=1e-6)
+    assert found.figures["published"]["score"] == pytest.approx(fmean(means.values()), abs=1e-6)
+    assert found.figures["capped"]["score"] < found.figures["published"]["score"]
+    [[_, parts], *_] = found.judge.chats.values()
+    assert (parts[0], parts[2], parts[4]) == (picture(0), picture(9), "Rate add.\nInstruction: 改 0\n")
+    assert found.cases[3]["file"] == "text/text-3"

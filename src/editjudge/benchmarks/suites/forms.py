@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.benchmarks.suites import gedit_v1, imgedit, kris, omnicontext, rise, uniredit
+from editjudge.benchmarks.suites import gedit_v1, imgedit, kris, omnicontext, rededit, rise, uniredit
 from editjudge.benchmarks.suites.suite import Case, Suite
 from editjudge.core import images, params, reading
 from editjudge.core.keys import FILE_NAME
@@ -31,7 +31,7 @@ from editjudge.models.endpoint.spending import Account
 
 Form: TypeAlias = Literal[
     "imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos", "risebench", "risebench_mended",
-    "uniredit", "kris", "kris_mended", "omnicontext",
+    "uniredit", "kris", "kris_mended", "omnicontext", "rededit_en", "rededit_cn",
 ]  # fmt: skip
 SUITES: dict[str, Suite] = {
     "imgedit_basic": imgedit.BASIC,
@@ -45,6 +45,8 @@ SUITES: dict[str, Suite] = {
     "kris": kris.KRIS,
     "kris_mended": kris.MENDED,
     "omnicontext": omnicontext.OMNICONTEXT,
+    "rededit_en": rededit.ENGLISH,
+    "rededit_cn": rededit.CHINESE,
 }
 REFUSED = ("file", "row", "reason")
 KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")

@@ -116,9 +116,11 @@ def layout(source: str, urls: Mapping[str, str], marks: Mapping[str, str], asked
 
 
 def call(user: Sequence[str], names: Mapping[str, str], span: tuple[int, int], tokens: int) -> Row:
-    """One question of a layout. user: the parts of the turn. names: of the dimensions, as replies have them, by key."""
+    """One question of a layout. user: the parts of the turn. names: of the dimensions, as replies have them, by key,
+    others that they have behind a |."""
     said = {"user": [*user], "structured": False, "least": span[0], "most": span[1], "max_new_tokens": tokens}
-    return said | {"dimensions": {key: {"name": name} for key, name in names.items()}}
+    own = {key: each.split("|") for key, each in names.items()}
+    return said | {"dimensions": {key: {"name": name, "also": also} for key, (name, *also) in own.items()}}
 
 
 def percent(score: float, span: tuple[float, float]) -> float:
