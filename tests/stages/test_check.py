@@ -9,6 +9,7 @@ import forks
 import pytest
 import yaml
 
+from editjudge.benchmarks.suites.forms import SUITES
 from editjudge.cli import settings
 from editjudge.stages.graph import check
 
@@ -156,10 +157,10 @@ def test_suites_are_looked_at(values: dict[str, Any], capsys: pytest.CaptureFixt
     values["suites"] = {"a": own} | others
     values["imported"] = {"x": {"path": "models/tiny_base", "suite": "e"}}
     lines = [line for line in found(values, capsys) if "sources/none not found" not in line]
-    rater = next(iter(values["raters"]))
+    rater, forms = next(iter(values["raters"])), list(SUITES)
     assert sorted(lines) == [
         "imported.x.suite: known: a, b, c, d",
         "suites.b.raters has 'no'; " + f"known: {rater}",
-        "suites.c.form must be imgedit_basic, imgedit_uge, imgedit_multi_turn, gedit_v1 or photos, not 'gedit'",
+        f"suites.c.form must be {', '.join(forms[:-1])} or {forms[-1]}, not 'gedit'",
         "suites.d: no rater of section `raters` fits the form gedit_v1",
     ]

@@ -116,7 +116,8 @@ def suite(
         base_url: its address,
         api_key_env: and the environment variable with its key.
         prompts: The suite's published prompts, in which --model is asked as the public script asks: ImgEdit-Bench's
-            prompts.json, or VIEScore's vie_prompts.py for GEdit-Bench. Without them the words are our own.
+            prompts.json, or VIEScore's vie_prompts.py for GEdit-Bench; a folder where a suite has several files.
+            Without them the words are our own, where the suite has such.
         runs: Ratings of each edit by --model, averaged.
         people: People's yes and no, of dialogues (CSV).
         out: Folder of the results."""
@@ -126,13 +127,16 @@ def suite(
         values = settings.load_own(params)
         given = {name: settings.leaf(values, f"raters.{name}") for name in rater}
     elif model and base_url:
-        asked = suites.SUITES[suite].rubrics or "imgedit"
+        form = suites.SUITES[suite]
+        asked = form.rubrics or "imgedit"
+        prompts = prompts or (Path() if form.published and not form.rubrics else None)
         if prompts:
-            if not (layout := suites.SUITES[suite].published):
+            if not form.published:
                 raise UserError(f"--prompts: no public script asks a judge about {suite}")
-            asked = rubrics.worded(layout, prompts, out / "prompts.yaml")
+            asked = rubrics.worded(form.published, prompts, out / "prompts.yaml")
         entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": asked}
-        entry |= {"temperature": 1.0, "logprobs": 0} if prompts else {"temperature": 1.0} if runs > 1 else {}
+        published = {"temperature": form.temperature, "logprobs": 0}
+        entry |= published if prompts else {"temperature": 1.0} if runs > 1 else {}
         given = {"vlm": entry | ({"api_key_env": api_key_env} if api_key_env else {})}
     elif people:
         given = dict[str, Any]()

@@ -36,7 +36,7 @@ FIELDS = ("instruction", "criteria", "first", "second", "scale", "names", "coord
 # What reading a stranger's file raises: it is not there, nests too deep, or has something else in the place.
 NO_TEXT = (OSError, SyntaxError, ValueError, RecursionError, MemoryError, yaml.YAMLError, LookupError, TypeError)
 _IMAGE = re.compile(r"\n?\{(source|a|b|edited)\}\n?")
-_EXACT = re.compile(r"\{(source|a|b|edited)\}")
+_EXACT = re.compile(r"\{((?:source|truth)(?:_\d)?|a|b|edited)\}")
 _MARK = re.compile(r"\{type\}|\{(\w+):((?:[\w.]|\{type\})*)(\}?)")
 _FIELD = re.compile(r"\{(\w+)\}")
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]*)\|>")
@@ -58,7 +58,8 @@ class Prompt:
     max_new_tokens: that a reply may take.
 
     user: the turn. `{source}`, `{a}`, `{b}` and `{edited}`, each on a line of its own, stand for images; FIELDS in
-    braces stand for what is known when it is asked. Of a list each text is a part of its own, to the letter."""
+    braces stand for what is known when it is asked. Of a list each text is a part of its own, to the letter, and
+    `{source_2}`, `{truth}`, `{truth_2}` and so on stand for more images of a case."""
 
     version: Positive
     source: Text
@@ -117,7 +118,7 @@ def read_file(name: str, type_: str | None = "") -> dict[str, Any]:
     if {path.name, path.parent.name} & {RECORDED, RECORDED_RUBRICS} and (strange := said.keys() & NOT_RECORDED):
         raise FileError(f"{name} lies beside weights: it may not have {', '.join(sorted(strange))}")
     words = read(f"{name}.words", Mapping[Text, Words], said.pop("words", {}))
-    marks = read(f"{name}.replace", Mapping[Text, Text], said.pop("replace", {}))
+    marks = read(f"{name}.replace", Mapping[Text, str], said.pop("replace", {}))
     for each in words.values():
         if not (file := Path(each.file)).is_file() or each.sha256 not in (None, sha256(file)):
             get = f"curl --create-dirs -o {shlex.quote(each.file)} {shlex.quote(each.url)}"

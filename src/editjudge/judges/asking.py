@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -47,6 +47,7 @@ CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
 ALIKE: Mapping[str, Dimension] = {aspect: aspect for aspect in rubrics.ASPECTS}  # VIEScore's scores by their own names
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 AnyScorer: TypeAlias = CheckpointSetting | FeatureSetting
 
 
@@ -110,7 +111,8 @@ class ChatJudge(Judge):
         """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
         type without a rubric."""
         asked = {kind: rubrics.questions(self.form, kind) for kind in map(self._kind, edits)}
-        return by_kind([*map(self._kind, edits)], edits, lambda kind, of: asked[kind].rate(self.model.answers, of))
+        alike = [(self._kind(edit), (*edit.more, *edit.texts)) for edit in edits]
+        return by_kind(alike, edits, lambda of, these: asked[of[0]].rate(self.model.answers, these))
 
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
         about: Mapping[str, Dimension] = ALIKE if dimension == "overall" else {dimension: dimension}
@@ -136,7 +138,7 @@ def open_rater(where: str, given: Any, store: Path | None = None) -> ChatJudge:
     return ChatJudge(where, read(where, RaterSetting, given), store)
 
 
-def by_kind(kinds: Sequence[str], asked: Sequence[Any], ask: Callable[[str, list[Any]], list[T]]) -> list[T]:
+def by_kind(kinds: Sequence[K], asked: Sequence[Any], ask: Callable[[K, list[Any]], list[T]]) -> list[T]:
     """The answers in the order of what is asked, where those of a kind are asked together."""
     found: dict[int, T] = {}
     for kind in dict.fromkeys(kinds):

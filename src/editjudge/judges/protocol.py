@@ -71,7 +71,7 @@ class Edit:
 
     truth: the edit as it should be; captions: of the source and of the wanted edit. Few data have them, and only the
     baselines of scorers.features look at them. task: a task or a rubric's type; only raters, who have a rubric for each
-    type, use it. key: names the edit in answers."""
+    type, use it. key: names the edit in answers. more, texts: by name, what else a suite's case shows and tells."""
 
     instruction: str
     source: Image
@@ -80,10 +80,12 @@ class Edit:
     captions: tuple[str, str] | None = None
     task: str = ""
     key: str = ""
+    more: Mapping[str, Image] = field(default_factory=dict, hash=False)
+    texts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def images(self) -> dict[str, Image]:
-        return {"source": self.source, "edited": self.edited}
+        return {"source": self.source, "edited": self.edited, **self.more}
 
 
 @dataclass(frozen=True)

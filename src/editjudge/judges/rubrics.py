@@ -16,6 +16,7 @@ which formulas its numbers become scores. Its words are its authors' (core.promp
 import ast
 import math
 import operator
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -65,6 +66,7 @@ VIESCORE = {"semantics": ASPECTS[0], "quality": ASPECTS[1]}  # what suites call 
 CAPPED = "mean(adherence, min(quality, adherence), min(preservation, adherence))"
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 FUNCTIONS: dict[str, Callable[..., float]] = {"mean": fmean, "min": min, "max": max, "sqrt": lambda of: math.sqrt(*of)}
+_OPTIONAL = re.compile(r"\{((?:source|truth)(?:_\d)?|hint)\}")
 FUNCTIONS["floor"] = lambda of: math.floor(*of)
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
 RATERS = (*SCALES, *PUBLISHED)  # what a judge of pairs may ask about each edit, too
@@ -85,7 +87,8 @@ class Rubric(prompts.Prompt):
     dimensions: by key, in the order of the reply, each a number in least..most. form: lines of a name and a whole
     number; a list, `score`, in a JSON object beside `reasoning`; or sections, each with a name and `## Score:`, a
     number or N/A, up to a summary. structured: whether an endpoint is asked for JSON. flag: the name of a
-    yes or no beside them, which a reply may leave out."""
+    yes or no beside them, which a reply may leave out. told: by an edit's key, which then stands for its instruction,
+    what takes the place of the fields."""
 
     watched = ()
     form: Literal["lines", "list", "sections"] = "lines"
@@ -94,10 +97,25 @@ class Rubric(prompts.Prompt):
     least: Whole = 1
     most: Whole = 5
     flag: str | None = None
+    told: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.images not in (("source", "edited"), ("edited",)):
+        if "edited" not in self.images or self.images == ("edited", "source") or {"a", "b"} & {*self.images}:
             raise Wrong("user", "must show {source} and then {edited}, on lines of their own")
+
+    def messages(self, instruction: str, **texts: str) -> list[dict[str, Any]]:
+        return super().messages(**self.told.get(instruction, {"instruction": instruction}), **texts)
+
+    def about(self, edits: Sequence[Edit]) -> tuple["Rubric", Sequence[Edit]]:
+        """The rubric and the edits of a suite's cases as a model is asked; all have the same images and texts. A part
+        of the turn that names an image or a hint which they have not is left out."""
+        if not (edits and (edits[0].more or edits[0].texts)):
+            return self, edits
+        has = edits[0].images.keys() | edits[0].texts.keys()
+        user = tuple(part for part in self.user if {*_OPTIONAL.findall(part)} <= has)
+        texts = [{name: prompts.plain(text) for name, text in edit.texts.items()} for edit in edits]
+        told = {e.key: {"instruction": e.instruction} | own for e, own in zip(edits, texts, strict=True)}
+        return replace(self, user=user, told=told), [replace(edit, instruction=edit.key) for edit in edits]
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -226,9 +244,14 @@ class Questions:
         """Of its scores."""
         return tuple(self.scores or (key for call in self.calls.values() for key in call.dimensions))
 
+    @property
+    def most_asked(self) -> int:
+        """The most chats about an edit: of several kinds of cases each has calls of its own, `NAME of KIND`."""
+        return len({name.partition(" of ")[0] for name in self.calls})
+
     def rate(self, ask: Ask, edits: Sequence[Edit]) -> list[list[Rating]]:
         """The ratings of each edit, one a pass; without scores where one of the calls has none."""
-        every = [ask(call, edits) for call in self.calls.values()]
+        every = [ask(*call.about(edits)) for call in self.calls.values()]
         return [[self._merged(said) for said in zip(*passes, strict=True)] for passes in zip(*every, strict=True)]
 
     def _merged(self, said: tuple[Rating, ...]) -> Rating:
@@ -268,6 +291,9 @@ def questions(name: str, type_: str | None = None, aspects: Mapping[str, Dimensi
         file = str(Path(name).absolute()) if name.endswith(".yaml") else f"judges/prompts/published/{name}.yaml"
         said = prompts.read_file(file, type_)
         about = {key: said.get(key) for key in ("version", "source")}
+        if kinds := said.pop("kinds", None):
+            own = kinds if type_ is None else {type_: kinds.get(type_, {})}
+            said["calls"] = {f"{name} of {kind}": call for kind, calls in own.items() for name, call in calls.items()}
         calls = {key: about | call for key, call in said.get("calls", {}).items()}
         return read(file, Questions, said | {"calls": calls})
     scale = SCALES[name]
@@ -277,14 +303,19 @@ def questions(name: str, type_: str | None = None, aspects: Mapping[str, Dimensi
     return Questions(version=1, source=name, calls=asked, scores=scores, overall=overall)
 
 
-def worded(layout: str, words: Path, out: Path) -> str:
+def worded(layout: str | Mapping[str, Any], words: Path, out: Path) -> str:
     """Writes a published rater's layout, with the words in a file of the user's, to the file `out`, whose name is then
-    what a rater has as `rubrics`. FileError: the file has not the words that the layout names."""
-    said = params.load(prompts.PACKAGE / f"judges/prompts/published/{layout}.yaml")
-    [theirs] = said["words"].values()
-    if not words.is_file():
-        raise FileError(f"{words} not found: get it with curl -o {words.name} {theirs['url']}")
-    theirs |= {"file": str(words.absolute()), "sha256": sha256(words)}
+    what a rater has as `rubrics`. FileError: the file has not the words that the layout names.
+
+    layout: its name, or what its file would say. words: a folder where the layout names several files."""
+    if isinstance(layout, str):
+        layout = params.load(prompts.PACKAGE / f"judges/prompts/published/{layout}.yaml")
+    said = dict(layout) | {"words": {name: dict(each) for name, each in layout["words"].items()}}
+    for theirs in said["words"].values():
+        file = words / Path(theirs["file"]).name if words.is_dir() else words
+        if not file.is_file():
+            raise FileError(f"{file} not found: get it with curl -o {file.name} {theirs['url']}")
+        theirs |= {"file": str(file.absolute()), "sha256": sha256(file)}
     write_bytes(out, yaml.safe_dump(said, sort_keys=False, allow_unicode=True).encode())
     questions(str(out))
     return str(out)

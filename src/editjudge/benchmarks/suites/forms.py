@@ -7,13 +7,14 @@ stages/ratings.schema.json, one a run. An edit that is missing or broken is unsc
 that cannot be read: neither is ever zero."""
 
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.benchmarks.suites import gedit_v1, imgedit
+from editjudge.benchmarks.suites import gedit_v1, imgedit, kris, omnicontext, rededit, rise, uniredit
 from editjudge.benchmarks.suites.suite import Case, Suite
 from editjudge.core import images, params, reading
 from editjudge.core.keys import FILE_NAME
@@ -28,13 +29,24 @@ from editjudge.judges.rubrics import SCALES
 from editjudge.judges.settings import RaterSetting
 from editjudge.models.endpoint.spending import Account
 
-Form: TypeAlias = Literal["imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos"]
+Form: TypeAlias = Literal[
+    "imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos", "risebench", "risebench_mended",
+    "uniredit", "kris", "kris_mended", "omnicontext", "rededit_en", "rededit_cn",
+]  # fmt: skip
 SUITES: dict[str, Suite] = {
     "imgedit_basic": imgedit.BASIC,
     "imgedit_uge": imgedit.UGE,
     "imgedit_multi_turn": imgedit.MULTI_TURN,
     "gedit_v1": gedit_v1.GEDIT_V1,
     "photos": imgedit.PHOTOS,
+    "risebench": rise.RISE,
+    "risebench_mended": rise.MENDED,
+    "uniredit": uniredit.UNIREDIT,
+    "kris": kris.KRIS,
+    "kris_mended": kris.MENDED,
+    "omnicontext": omnicontext.OMNICONTEXT,
+    "rededit_en": rededit.ENGLISH,
+    "rededit_cn": rededit.CHINESE,
 }
 REFUSED = ("file", "row", "reason")
 KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")
@@ -76,10 +88,13 @@ def _case_row(name: str, record: reading.Record, case: Case) -> Row:
     """Raises RowError and ImageError."""
     if not FILE_NAME.fullmatch(case.key):
         raise RowError(f"key {case.key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
-    [data] = record.pictures(case.image)
-    images.decode(data)
-    kept = {name: value for name, value in vars(case).items() if name != "image"}
+    data, *more = record.pictures(case.image, *case.images.values())
+    for each in (data, *more):
+        images.decode(each)
+    kept = {name: value for name, value in vars(case).items() if name not in ("image", "images", "texts")}
     return kept | {
+        "shown": [{"name": n, "image": each} for n, each in zip(case.images, more, strict=True)] or None,
+        "texts": json.dumps(dict(case.texts), ensure_ascii=False) if case.texts else None,
         "task": case.task or case.type,
         "source_image": {"bytes": data, "path": None},
         "origin": case.origin or f"sha256:{resume.fingerprint(data)[:ORIGIN_CHARS]}",
@@ -94,12 +109,12 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
     ParamsError for one that is unknown or unfit."""
     suite = SUITES[setting.form]
     own = {rater: rubrics_of(rater, fields) for rater, fields in given.items()}
-    names = set(rubrics.questions(suite.rubrics).names) if suite.rubrics else {""}
+    names = set(rubrics.questions(suite.rubrics).names) if suite.rubrics else suite.dimensions or {""}
     fit = [rater for rater in given if names <= set(rubrics.questions(own[rater]).names)]
     for rater in setting.raters or ():
         if rater not in given:
             raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
-        if suite.rubrics is not None and rater not in fit:
+        if names != {""} and rater not in fit:
             raise params.ParamsError(f"suites.{name}.raters: {rater} has rubrics {own[rater]}, not of this form")
     wanted = fit if setting.raters is None else setting.raters
     if not wanted and setting.people is None:
@@ -128,7 +143,7 @@ def rate(
                 for case, one in zip(cases, own, strict=True):
                     nothing = [Rating(case["key"], None, "", str(one))] * rater.model_setting.passes
                     said = next(answers) if isinstance(one, Edit) else nothing
-                    of = about | {"model": model, "rubric": _rubric(rater.form, case["type"])}
+                    of = about | {"model": model, "rubric": _rubric(rater.form, _kind(case))}
                     rows += [_rating_row(case, of | {"run": run}, rating) for run, rating in enumerate(said)]
             accounts[name] = rater.account
     return rows, accounts
@@ -140,6 +155,8 @@ def _asked(cases: Sequence[Row], edits: Edits) -> list[Edit | str]:
     found: list[Edit | str] = []
     for case in cases:
         key, edit, source = case["key"], edits.get(case["key"]), case["source_image"]["bytes"]
+        more = {each["name"]: each["image"] for each in case.get("shown") or ()}
+        texts = json.loads(case.get("texts") or "{}")
         if (case["turn"] or 1) > 1:
             before = edits.get(turns.get((case["dialogue"], case["turn"] - 1), ""))
             source = before and before["image"]
@@ -148,8 +165,14 @@ def _asked(cases: Sequence[Row], edits: Edits) -> list[Edit | str]:
         elif source is None:
             found.append("no edit of the turn before")
         else:
-            found.append(Edit(case["instruction"], source, edit["image"], task=case["type"], key=key))
+            about = {"task": _kind(case), "key": key, "more": more, "texts": texts}
+            found.append(Edit(case["instruction"], source, edit["image"], **about))
     return found
+
+
+def _kind(case: Row) -> str:
+    """Of the questions about a case."""
+    return str(json.loads(case.get("texts") or "{}").get("kind", case["type"]))
 
 
 @functools.cache

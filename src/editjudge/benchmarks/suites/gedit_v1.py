@@ -5,12 +5,10 @@ instructions, in the full set and in the intersection of both. Replies that cann
 public code gives them random numbers."""
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, columns_of, figures_of
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
@@ -21,7 +19,7 @@ TYPES = (
 )  # fmt: skip
 LANGUAGES = ("en", "cn")
 FULL, INTERSECTION = "full", "intersection"
-SCORES = ("SC", "PQ", "O")
+SCORES = ("O", "SC", "PQ")
 
 
 def cases(record: Record) -> list[Case]:
@@ -50,15 +48,6 @@ def figures(scores: Scores) -> Scores | None:
     return {"SC": sc, "PQ": pq, "O": math.sqrt(sc * pq)}
 
 
-def columns(boards: Sequence[Mapping[str, Any]]) -> Row:
-    """O of the first board as score, then every figure of every board."""
-    row: Row = dict.fromkeys(("score", "low", "high"))
-    for board in boards:
-        means = {name: each["mean"] for name, each in figures_of(board).items()}
-        row |= {f"{name}_{board['language']}_{board['set']}": mean for name, mean in means.items()}
-    return row | (columns_of("score", figures_of(boards[0])["O"]) if boards else {})
-
-
 def _has(language: str, part: str, case: Row) -> bool:
     return case["language"] == language and (part == FULL or bool(case["intersection"]))
 
@@ -75,7 +64,6 @@ GEDIT_V1 = Suite(
         for language in LANGUAGES
         for part in (FULL, INTERSECTION)
     ),
-    columns=columns,
     published="viescore",
     files="**/gedit_edit.json",
 )

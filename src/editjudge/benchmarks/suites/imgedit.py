@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, columns_of, figures_of
+from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, SuiteBoard, columns_of, figures_of
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
@@ -25,6 +25,11 @@ KINDS = ("content_memory", "content_understanding", "version_backtracking")  # o
 ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
 MULTI = "multi_turn"  # the task of a dialogue, and its kind where the file says none
 CHANGED_MOST = 3  # of UGE where unedited areas changed
+PUBLISHED = {
+    "GPT-4o": 4.20, "Ovis-U1": 3.97, "FLUX Kontext-dev": 3.71, "OmniGen2": 3.44, "BAGEL": 3.42, "UniWorld-V1": 3.26,
+    "Step1X-Edit": 3.06, "ICEdit": 3.05, "UltraEdit": 2.70, "AnyEdit": 2.45, "InstructPix2Pix": 1.88,
+    "MagicBrush": 1.83,
+}  # fmt: skip
 
 
 def keyed_cases(record: Record, kind: str | None = None) -> list[Case]:
@@ -94,6 +99,7 @@ BASIC = Suite(
     ),
     columns=columns,
     published="imgedit_judge",
+    others=Others("GPT-4.1", "ImgEdit, arXiv 2505.20275, and the models' own papers", PUBLISHED),
     files="**/basic_edit.json",
 )
 UGE = replace(
@@ -101,6 +107,7 @@ UGE = replace(
     cases=partial(keyed_cases, kind="uge"),
     types=(),
     published=None,
+    others=None,
     figures=("score",),
     over_types=frozenset(),
     boards=(
@@ -109,10 +116,11 @@ UGE = replace(
     ),
     files="**/UGE_edit.json",
 )
-MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, types=KINDS)
+MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, published=None, others=None, types=KINDS)
 PHOTOS = replace(
     BASIC,
     cases=photo_cases,
+    others=None,
     files=None,
     empty="no photograph is for suites: raise instructions.test_share",
 )

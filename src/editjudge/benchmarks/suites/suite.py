@@ -3,7 +3,7 @@
 A suite is one file of this folder: an instance of `Suite`, and one entry in `forms.SUITES`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from editjudge.core.reading import Record
@@ -16,7 +16,9 @@ Scores = Mapping[str, float]  # by dimension, or by figure
 class Case:
     """A case before its image is read.
 
-    image: as `Record.pictures` takes it. type: by which cases are averaged and a rubric is chosen. task: the editors'
+    image: as `Record.pictures` takes it; images: more, by the names that questions have for them (`source_2`, `truth`).
+    texts: what questions say beside the instruction, by field; `kind`, where there is one, chooses the questions in the
+    place of the type. type: by which cases are averaged and a rubric is chosen. task: the editors'
     (the type where it is not given). origin: the photo's name (a hash of its bytes where it is not given). file: the
     edit's path in a published gallery, without an ending (the key where it is not given)."""
 
@@ -33,6 +35,8 @@ class Case:
     task: str | None = None
     regions: list[Row] | None = None
     edit: str | None = None
+    images: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,29 @@ class SuiteBoard:
     """One way of scoring a suite's ratings.
 
     labels: what tells it apart from the suite's other boards. figures: those of a rating's scores; None where they say
-    nothing on this board. has: whether a case is on this board."""
+    nothing on this board. has: whether a rating's case is on this board. unread: the figures that the public script
+    gives where a judge's reply has no scores. last: only the last run counts."""
 
     labels: dict[str, str]
     figures: Callable[[Scores], Scores | None]
     has: Callable[[Row], bool] = lambda _case: True
+    unread: Scores = field(default_factory=dict)
+    last: bool = False
+
+    def rated(self, row: Row) -> Scores:
+        """The figures of a rating."""
+        if row["scores"] is None:
+            return self.unread if row["reply"] else {}
+        return self.figures({each["dimension"]: each["score"] for each in row["scores"]}) or {}
+
+
+@dataclass(frozen=True)
+class Others:
+    """Published figures. judge, source: whose and where; models: best first."""
+
+    judge: str
+    source: str
+    models: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -53,29 +75,70 @@ class Suite:
 
     cases: of one row of its table, none where the row is for something else. files: a glob for the table in a folder.
     empty: the error where no row is a case. rubrics: the set by which a model rates the cases unless another one is
-    named; None: people rate them. published: the layout of the questions that its public script asks, in whose words
-    `rubrics.worded` has a judge asked. span: the lowest and highest score. types: the order of the types. figures:
+    named; None: none does. published: the layout of the questions that its public script asks (`layout`, or the name
+    of one), in whose words `rubrics.worded` has a judge asked, at this temperature. Without either people rate them.
+    span: the lowest and highest score. types: the order of the types. figures:
     names of each board's figures; over_types: those that are the mean over the types' means, and not over the cases;
     rounded: those whose means over cases are rounded to 2 digits, as the public scripts do. columns: a model's boards,
     each as its labels and its figures by name, as columns of the suite's table."""
 
     cases: Callable[[Record], list[Case]]
-    rubrics: str | None
     span: tuple[float, float]
     figures: tuple[str, ...]
     boards: tuple[SuiteBoard, ...]
-    columns: Callable[[Sequence[Mapping[str, Any]]], Row]
+    columns: Callable[[Sequence[Mapping[str, Any]]], Row] = lambda boards: all_columns(boards)
     types: tuple[str, ...] = ()
-    published: str | None = None
+    rubrics: str | None = None
+    published: str | Mapping[str, Any] | None = None
+    temperature: float = 1.0
+    others: Others | None = None
     over_types: frozenset[str] = frozenset()
     rounded: frozenset[str] = frozenset()
     files: str | None = None
     empty: str = "no row is a case"
 
+    @property
+    def dimensions(self) -> set[str]:
+        """Of the layout: what a rater of the suite has to score."""
+        if not isinstance(self.published, Mapping):
+            return set()
+        every = self.published.get("kinds", {"": self.published.get("calls")}).values()
+        return {name for calls in every for each in calls.values() for name in each["dimensions"]}
+
+
+def layout(source: str, urls: Mapping[str, str], marks: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a public script asks, as a file of judges/prompts/published says it.
+
+    urls: of the files with its words, by name. marks: theirs, and ours in their place. asked: `calls` by name, or
+    `kinds` of cases, each with its own."""
+    words = {name: {"file": url.rpartition("/")[2], "url": url} for name, url in urls.items()}
+    return {"version": 1, "source": source, "words": words, "replace": dict(marks), **asked}
+
+
+def call(user: Sequence[str], names: Mapping[str, str], span: tuple[int, int], tokens: int) -> Row:
+    """One question of a layout. user: the parts of the turn. names: of the dimensions, as replies have them, by key,
+    others that they have behind a |."""
+    said = {"user": [*user], "structured": False, "least": span[0], "most": span[1], "max_new_tokens": tokens}
+    own = {key: each.split("|") for key, each in names.items()}
+    return said | {"dimensions": {key: {"name": name, "also": also} for key, (name, *also) in own.items()}}
+
+
+def percent(score: float, span: tuple[float, float]) -> float:
+    return 100 * (score - span[0]) / (span[1] - span[0])
+
 
 def figures_of(board: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """A board's figures by name, each with its mean, spread, low and high."""
     return {each["figure"]: each for each in board["figures"]}
+
+
+def all_columns(boards: Sequence[Mapping[str, Any]]) -> Row:
+    """The first figure of the first board as score, every figure of every board, and the first figure of each type."""
+    row: Row = columns_of("score", boards[0]["figures"][0]) if boards else dict.fromkeys(("score", "low", "high"))
+    for board in boards:
+        label = "_".join(board[key] for key in board if key not in ("figures", "types"))
+        row |= {f"{name}_{label}": each["mean"] for name, each in figures_of(board).items()}
+    return row | {each["type"]: each["figures"][0]["mean"] for board in boards[:1] for each in board["types"]}
 
 
 def columns_of(name: str, figure: Mapping[str, Any]) -> Row:

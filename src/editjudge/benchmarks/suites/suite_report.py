@@ -17,7 +17,6 @@ import numpy as np
 from editjudge.benchmarks import people
 from editjudge.benchmarks.suites.forms import SUITES, Edits, SuiteSetting, rate
 from editjudge.benchmarks.suites.suite import Scores, Suite, SuiteBoard
-from editjudge.core import params
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, grouped, write_csv
 from editjudge.models.endpoint.spending import Account, cost_rows
@@ -28,8 +27,7 @@ RANGE = 10.0  # the widest range of scores: how far a case's mean can lie from a
 DIGITS = 9  # of a difference of means
 PLOTTED = {"judge": "rater", "model": "model", "from": "from", "rating": "score", "low": "low", "high": "high"}
 HERE = "here"
-PUBLISHED = Path(__file__).with_name("published.yaml")  # best first
-Rated = tuple[Row, Scores | None]  # a rating, and its figures on a board
+Rated = tuple[Row, Scores]  # a rating, and its figures on a board
 
 
 def scores_of(row: Row) -> Scores | None:
@@ -68,7 +66,9 @@ def of_model(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
     unscored = [row for row in rows if row["scores"] is None]
     told = (row["reason"].partition(": '")[0].partition(': "')[0] for row in rows if row["reason"] is not None)
     listed = sorted(Counter(told).items(), key=lambda item: (-item[1], item[0]))[:REASONS]
-    shown = [(board, [row for row in rows if board.has(row)]) for board in suite.boards]
+    last = [row for row in rows if row["run"] == rows[-1]["run"]]
+    own = [(board, [row for row in (last if board.last else rows) if board.has(row)]) for board in suite.boards]
+    shown = [(board, [(row, board.rated(row)) for row in some]) for board, some in own]
     return {
         "ratings": len(rows),
         "scored": len(rows) - len(unscored),
@@ -79,10 +79,11 @@ def of_model(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _board(suite: Suite, board: SuiteBoard, rows: Sequence[Row]) -> dict[str, Any]:
-    """A board: each figure of the suite, and of each of its types where a figure is the mean over these."""
-    rated = [(row, None if (scores := scores_of(row)) is None else board.figures(scores)) for row in rows]
-    types = _by_type(suite, rated) if suite.over_types else {}
+def _board(suite: Suite, board: SuiteBoard, rated: Sequence[Rated]) -> dict[str, Any]:
+    """A board: each figure of the suite, and of each of its types where there are several or a figure is the mean over
+    these."""
+    types = _by_type(suite, rated)
+    types = types if suite.over_types or len(types) > 1 else {}
     return {
         **board.labels,
         "figures": [_figure(suite, name, rated, name in suite.over_types) for name in suite.figures],
@@ -105,7 +106,7 @@ def _figure(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
     numbers = sorted({row["run"] for row, _ in rated})
     per_run = [_in_run(suite, name, [each for each in rated if each[0]["run"] == n], over_types) for n in numbers]
     known = [value for value in per_run if value is not None]
-    values = (row | {"value": figures[name]} for row, figures in rated if figures is not None)
+    values = (row | {"value": figures[name]} for row, figures in rated if name in figures)
     cases = sorted(grouped(values, "key").items())
     ends: dict[str, float | None] = {"low": None, "high": None}
     if cases:
@@ -121,7 +122,7 @@ def _in_run(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
     if over_types:
         means = [_in_run(suite, name, own, False) for own in _by_type(suite, rated).values()]
         return _mean([mean for mean in means if mean is not None])
-    mean = _mean([figures[name] for _, figures in rated if figures is not None])
+    mean = _mean([figures[name] for _, figures in rated if name in figures])
     return round(mean, 2) if mean is not None and name in suite.rounded else mean
 
 
@@ -165,9 +166,9 @@ def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str
     ]
     nothing = dict.fromkeys(name for own in best_first for row in own for name in row)
     rows = [{**nothing, **row} for own in best_first for row in own]
-    if board := params.load(PUBLISHED).get(form):
-        about = {"rater": board["judge"], "from": f"published: {board['source']}"}
-        rows += [{**nothing, **about, "model": model, "score": score} for model, score in board["models"].items()]
+    if others := SUITES[form].others:
+        about = {"rater": others.judge, "from": f"published: {others.source}"}
+        rows += [{**nothing, **about, "model": model, "score": score} for model, score in others.models.items()]
     return rows
 
 

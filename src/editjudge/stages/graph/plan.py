@@ -91,7 +91,7 @@ def questions(values: Values) -> dict[str, int | None]:
         # Of each rater and run one reply an edit and call; by VIEScore these are two.
         raters = suites.chosen(name, read(f"suites.{name}", suites.SuiteSetting, given), values["raters"]).items()
         replies = sum(
-            each.get("runs", 1) * len(rubrics.questions(suites.rubrics_of(own, each)).calls) for own, each in raters
+            each.get("runs", 1) * rubrics.questions(suites.rubrics_of(own, each)).most_asked for own, each in raters
         )
         asked[f"suite {name}"] = models * replies, _rows(given)
     asked["arena"] = 2 * comb(models, 2) * len(ranking), arena_prompts(values)

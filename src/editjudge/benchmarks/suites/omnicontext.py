@@ -1,0 +1,53 @@
+"""OmniContext (OmniGen2, arXiv 2506.18871): one image made of one to several photos, whose people and things it keeps.
+
+test_omnicontext_score.py at the pinned commit asks about every case three times, by a loop without an end, and keeps
+the last answer: `published` is the last of the runs (three, as there: `--runs 3`), `mended` the mean over all of them.
+A reply that it cannot read has a random score there, and none here."""
+
+import math
+from typing import Any
+
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, call, layout
+from editjudge.core.reading import Record
+
+COMMIT = "0f72fa92564d9f8ba76f53fcc3c05aca2372458f"
+URL = f"https://raw.githubusercontent.com/VectorSpaceLab/OmniGen2/{COMMIT}/omnicontext/prompt_generator.py"
+DIMENSIONS = {"prompt_following": "PF", "subject_consistency": "SC"}
+MOST = 9  # photos of a case
+
+
+def asked(scene: str) -> dict[str, Any]:
+    images = ["{source}", *(f"{{source_{n}}}" for n in range(2, MOST + 1)), "{edited}"]
+    text = "{theirs:_context_no_delimit}{theirs:_prompts_0shot_in_context_generation_rule_"
+    about = {key: [f"{text}{of}_{scene}}}", *images] for key, of in DIMENSIONS.items()}
+    return {key: call(user, {key: "score"}, (0, 10), 1400) | {"form": "list"} for key, user in about.items()}
+
+
+def cases(record: Record) -> list[Case]:
+    """{key, task_type, instruction, instruction_language, input_images}; a scene has a question of its own."""
+    key, task, shown = record.identifier("key"), record.text("task_type"), record["input_images"]
+    image, *more = shown if isinstance(shown, list) and shown else [shown]
+    images = {f"source_{n}": each for n, each in enumerate(more, 2)}
+    texts = {"kind": "scene" if "scene" in task else "subjects"}
+    file, words, tongue = f"fullset/{task}/{key}", record.text("instruction"), record.get("instruction_language")
+    return [Case(key, task, words, image, file=file, language=tongue, images=images, texts=texts)]
+
+
+def figures(scores: Scores) -> Scores:
+    return {"score": math.sqrt(scores["prompt_following"] * scores["subject_consistency"]), **scores}
+
+
+OMNICONTEXT = Suite(
+    cases,
+    span=(0.0, 10.0),
+    figures=("score", *DIMENSIONS),
+    over_types=frozenset({"score", *DIMENSIONS}),
+    boards=(
+        SuiteBoard({"scores": "published"}, figures, last=True),
+        SuiteBoard({"scores": "mended"}, figures),
+    ),
+    published=layout(
+        "VectorSpaceLab/OmniGen2@0f72fa9", {"theirs": URL}, {"<instruction>": "{instruction}"},
+        {"kinds": {"scene": asked("Scene"), "subjects": asked("Single_and_Multiple")}},
+    ),
+)  # fmt: skip

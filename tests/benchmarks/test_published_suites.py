@@ -1,0 +1,429 @@
+"""Suites in the words of their authors: what is asked, and that made-up replies come to what the public scripts say."""
+
+import json
+import math
+import random
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
+
+import forks
+import pytest
+import suite_files
+from chat_client import chat_server
+from pictures import picture
+
+from editjudge.benchmarks.suites import forms, suite_report
+from editjudge.benchmarks.suites.suite import figures_of
+from editjudge.core import records
+from editjudge.core.records import Row
+from editjudge.judges import rubrics
+from editjudge.judges.asking import ChatJudge
+from editjudge.models.chat.forms import RawReply
+
+CASES = 200
+Said = dict[str, list[dict[str, str]]]  # by case, of each run the reply to each question
+
+
+class Scripted(ChatJudge):
+    """A rater whose replies are made up. reply: to a question (its dimensions and range) in a run; None: unreadable."""
+
+    def __init__(self, form: str, runs: int, reply: Callable[[rubrics.Rubric], str]) -> None:
+        self.form, self.account = form, None  # type: ignore[assignment]
+        self.model_setting, self.said, self.chats = SimpleNamespace(passes=runs), Said(), dict[Any, Any]()
+        self.model, self.reply = SimpleNamespace(answers=self.answers), reply  # type: ignore[assignment]
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    identity = "scripted"
+
+    def answers(self, form: rubrics.Rubric, edits: Sequence[Any]) -> list[list[Any]]:
+        found = []
+        for edit in edits:
+            replies = [self.reply(form) for _ in range(self.model_setting.passes)]
+            runs = self.said.setdefault(edit.key, [{} for _ in replies])
+            for run, text in zip(runs, replies, strict=True):
+                run["+".join(form.dimensions)] = text
+            [*_, turn] = chat = form.messages(edit.instruction)
+            shown = iter(form.images)
+            parts = [edit.images[next(shown)] if p["type"] == "image" else p["text"] for p in turn["content"]]
+            self.chats[edit.key, "+".join(form.dimensions)] = [each["content"][0]["text"] for each in chat[:-1]], parts
+            found.append([form.answer(edit, RawReply(text)) for text in replies])
+        return found
+
+
+@dataclass
+class Rated:
+    cases: list[Row]
+    judge: Scripted
+    boards: dict[str, dict[str, Any]]  # by what tells it apart
+    figures: dict[str, dict[str, float | None]]
+
+
+def rated(form: str, table: Path, words: Mapping[str, str], reply: Any, monkeypatch: Any, runs: int = 1) -> Rated:
+    """The boards of a suite whose every case is rated by made-up replies. words: the authors' files."""
+    (folder := table.parent / "words").mkdir()
+    for name, text in words.items():
+        (folder / name).write_text(text)
+    suite = forms.SUITES[form]
+    asked = rubrics.worded(suite.published or "", folder, table.parent / "asked.yaml")
+    assert forms.chosen(form, forms.SuiteSetting(form=form, path=str(table)), {"r": {"rubrics": asked} | ENDPOINT})
+    cases = suite_files.load(form, table)
+    records.check("suites", cases, "x")
+    judge = Scripted(asked, runs, reply)
+    monkeypatch.setattr(forms, "open_rater", lambda *_: judge)
+    edits = {case["key"]: {"image": picture(9), "reason": None} for case in cases}
+    rows, _ = forms.rate(cases, {"m": edits}, {"r": {}})
+    records.check("ratings", rows, "x")
+    [told] = suite_report.summary(form, rows)
+    boards = {"/".join(each.labels.values()): each for each in suite.boards}
+    found = dict(zip(boards, told["models"][0]["boards"], strict=True))
+    means = {name: {key: each["mean"] for key, each in figures_of(board).items()} for name, board in found.items()}
+    assert suite_report.board_rows(form, [told])[0]["score"] is not None
+    return Rated(cases, judge, found, means)
+
+
+ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+
+
+def by_type(board: Mapping[str, Any], name: str) -> dict[str, float | None]:
+    return {each["type"]: figures_of(each)[name]["mean"] for each in board["types"]}
+
+
+def images(folder: Path, *names: str) -> None:
+    for n, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(picture(n))
+
+
+def prompt_file(*names: str, rest: str = "") -> str:
+    """Python code as the authors have theirs: a text in each of these variables."""
+    return "".join(f'{name} = """Rate {name}.\nInstruction: {{instruct}}\n{rest}"""\n' for name in names)
+
+
+RISE_WORDS = (
+    "consist", "reasoning", "reasoning_w_input", "generation", "spatial_ref", "spatial_ref_img", "spatial_ref_w_input",
+    "spatial_qual", "spatial_cons", "logical_cons_ans", "logical_cons", "logical_txt", "logical_img",
+    "logical_img_wo_q",
+)  # fmt: skip
+FINAL = {"utils.py": prompt_file(*(f"prompt_{name}" for name in RISE_WORDS), rest="Truth: {reference}\n")}
+
+
+def final(draw: random.Random) -> Callable[[rubrics.Rubric], str]:
+    """Replies as RISEBench and UniREditBench ask for them; one in 60 has no number."""
+
+    def reply(form: rubrics.Rubric) -> str:
+        number = draw.choice([*range(form.least, form.most + 1), form.most, form.most])
+        return "I cannot say." if draw.random() < 1 / 60 else f"It is 3 of 7 so.\n\n**Final Score:** **{number}**"
+
+    return reply
+
+
+def extracted(said: Mapping[str, str]) -> dict[str, int] | None:
+    """The numbers of a case's replies; None where one has none."""
+    ends = {key: text.rpartition("**Final Score:** **")[2].rstrip("*") for key, text in said.items()}
+    return {key: int(end) for key, end in ends.items()} if all(end.isdigit() for end in ends.values()) else None
+
+
+def rise_table(folder: Path) -> Path:
+    """200 cases of all kinds in the form of the published file of 360."""
+    images(folder, "a.png", "truth.png")
+    rows: list[Row] = []
+    for n in range(CASES):
+        category = ("temporal", "causal", "spatial", "logical")[n % 4] + "_reasoning"
+        row = {"index": f"{category}_{n}", "category": category, "instruction": f"edit {n}", "image": "a.png"}
+        row |= {"reasoning_img": "x" if n % 3 else None, "consistency_free": True if n % 11 == 1 else None}
+        pictured = category == "logical_reasoning" or category == "spatial_reasoning"
+        if pictured and n % 8 > 3:
+            row |= {"reference_img": "truth.png"}
+        else:
+            row |= {"reference_txt" if category == "logical_reasoning" else "reference": f"truth {n}"}
+        row |= {"consistency_free": None} if category == "logical_reasoning" else {}  # where the script ends
+        rows.append(row)
+    (folder / "data.json").write_text(json.dumps(rows))
+    return folder / "data.json"
+
+
+def rise_script(case: Row, said: Mapping[str, str], free: bool) -> tuple[float | None, int]:
+    """gpt_eval.py's score and completion of one case, in other words. free: NaN in consistency_free is true."""
+    numbers = extracted(said)
+    if numbers is None:
+        return None, 0
+    if case["type"] == "logical_reasoning":
+        r, c = (4 * min(numbers[key], 1) + 1 for key in ("reasoning", "consistency"))
+        score, complete = 0.3 * c + 0.7 * r, r == c == 5
+    else:
+        c, r, v = numbers.get("consistency"), numbers["reasoning"], numbers["quality"]
+        score = 0.2 * v + 0.8 * r if free or c is None else 0.3 * c + 0.5 * r + 0.2 * v
+        complete = r == v == 5 and c in (None, 5)
+    return (max(1, score * 0.5) if r == 1 else score), int(complete)
+
+
+def test_risebench_is_asked_and_scored_as_gpt_eval_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rated("risebench", rise_table(tmp_path), FINAL, final(random.Random(0)), monkeypatch)
+    said = {case["key"]: found.judge.said[case["key"]][0] for case in found.cases}
+    for label, free in (("published", True), ("mended", False)):
+        scored = [(case, *rise_script(case, said[case["key"]], free)) for case in found.cases]
+        kept = {case["key"]: score for case, score, _ in scored if score is not None}
+        assert 0 < len(kept) < CASES
+        assert found.figures[label]["weighted"] == pytest.approx(25 * (fmean(kept.values()) - 1), abs=1e-6)
+        of = defaultdict(list)
+        for case, _, complete in scored:
+            if label == "published" or case["key"] in kept:
+                of[case["type"]].append(100 * complete)
+        assert found.figures[label]["accuracy"] == pytest.approx(
+            fmean(n for each in of.values() for n in each), abs=1e-6
+        )
+        assert by_type(found.boards[label], "accuracy") == pytest.approx({kind: fmean(of[kind]) for kind in of})
+    assert found.figures["published"]["weighted"] != pytest.approx(found.figures["mended"]["weighted"], abs=0.01)
+    source, truth, edit = picture(0), picture(1), picture(9)
+
+    def text(name: str, n: int, reference: str) -> str:
+        return f"Rate prompt_{name}.\nInstruction: edit {n}\nTruth: {reference}\n"
+
+    asked = found.judge.chats
+    assert asked["temporal_reasoning_4", "reasoning"][1] == [text("reasoning_w_input", 4, "truth 4"), source, edit]
+    assert asked["temporal_reasoning_0", "reasoning"][1] == [text("reasoning", 0, "truth 0"), edit]
+    assert asked["spatial_reasoning_6", "consistency"][1][1:] == [truth, edit], "the reference in the source's place"
+    assert asked["spatial_reasoning_6", "reasoning"][1][1:] == [truth, edit]
+    assert asked["logical_reasoning_3", "reasoning"][1] == [text("logical_txt", 3, "truth 3"), edit]
+    assert ("causal_reasoning_1", "consistency") not in asked, "free of consistency"
+    (tmp_path / "other").mkdir()
+    table = rise_table(tmp_path / "other")
+    mended = rated("risebench_mended", table, FINAL, final(random.Random(0)), monkeypatch)
+    assert mended.judge.chats["spatial_reasoning_6", "consistency"][1][1:] == [source, edit]
+    assert mended.judge.chats["spatial_reasoning_6", "reasoning"][1][1:] == [truth, edit]
+
+
+UNIREDIT = {
+    "utils.py": prompt_file("prompt_consist", "prompt_reasoning_w_ref_image", "prompt_generation", rest="{reference}")
+}
+
+
+def uniredit_table(folder: Path, count: int = CASES) -> Path:
+    images(folder, "a.png", "truth.png")
+    about = {"original_image_path": "a.png", "reference_image_path": "truth.png", "reference_effect": "as it should be"}
+    rules = ({}, {"rules": "Walls stop."})
+    rows = [
+        {"name": f"game {n % 3}", "idx": n, "instruction": f"edit {n}"} | about | rules[n % 2] for n in range(count)
+    ]
+    (folder / "data.json").write_text(json.dumps(rows))
+    return folder / "data.json"
+
+
+def test_uniredit_is_asked_and_scored_as_its_script_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rated("uniredit", uniredit_table(tmp_path), UNIREDIT, final(random.Random(1)), monkeypatch)
+    scores, best = defaultdict(list), []
+    for case in found.cases:
+        if numbers := extracted(found.judge.said[case["key"]][0]):
+            a, r, v = (numbers[key] for key in ("consistency", "reasoning", "quality"))
+            scores[case["type"]].append(25 * (0.3 * a + 0.5 * r + 0.2 * v - 1))
+            best.append(100 * (a == r == v == 5))
+    every = [score for each in scores.values() for score in each]
+    assert 0 < len(every) < CASES
+    figures = found.figures["published"]
+    assert (figures["score"], figures["accuracy"]) == pytest.approx((fmean(every), fmean(best)), abs=1e-6)
+    assert by_type(found.boards["published"], "score") == pytest.approx({k: fmean(each) for k, each in scores.items()})
+    [*_, case] = found.cases
+    assert (case["file"], case["instruction"]) == ("game 1/199", "Walls stop.\nedit 199")
+    asked = "Rate prompt_reasoning_w_ref_image.\nInstruction: Walls stop.\nedit 199\nas it should be"
+    assert found.judge.chats[case["key"], "reasoning"] == ([], [asked, picture(0), picture(1), picture(9)])
+
+
+@pytest.mark.parametrize(
+    ("form", "table", "words", "requests", "board"),
+    [
+        ("risebench", rise_table, FINAL, 4 * 3 - 1, "| vlm | mine | here, in the words of words | 25.00 |"),
+        ("uniredit", uniredit_table, UNIREDIT, 4 * 3, "| vlm | mine | here, in the words of words | 75.00 |"),
+    ],
+)
+def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table, words, requests, board, workdir):
+    cases = json.loads(table(Path("t")).read_text())
+    Path("t/data.json").write_text(json.dumps(cases[4:8]))
+    Path("words").mkdir()
+    command = ["suite", "--suite", form, "--cases", "t/data.json", "--model", "m", "--gallery", "mine"]
+    suite_files.gallery(Path("mine"), suite_files.load(form, Path("t/data.json")))
+    unworded = forks.program(*command, "--base-url", "http://127.0.0.1:1/v1")
+    assert unworded.stderr.startswith("suite: utils.py not found: get it with curl -o utils.py https://raw.github")
+    (Path("words") / "utils.py").write_text(words["utils.py"])
+    replies = {name: ["So.\n\n**Final Score:** **4**"] for name in (*(f"edit {n}" for n in range(8)), "Walls stop.")}
+    replies |= {"edit 7": ["**Final Score**: **1**"]} if form == "risebench" else {}
+    with chat_server(replies=replies, bodies=True) as server:
+        for _ in range(2):
+            done = forks.program(*command, "--prompts", "words", "--base-url", server.url)
+            assert done.returncode == 0, done.stderr
+            with urllib.request.urlopen(server.url.removesuffix("/v1") + "/log") as log:
+                bodies = [json.loads(body) for body in json.load(log)["bodies"]]
+            assert len(bodies) == requests
+    assert board in done.stdout
+    assert {(body["temperature"], body["max_tokens"], len(body["messages"])) for body in bodies} == {(0.0, 4096, 1)}
+
+
+KRIS_WORDS = (
+    "consist", "instruction_following", "quality", "dual_evaluation", "abnormal_instruction_following",
+    "view_instruction_following", "consist_multi", "instruction_multi", "consist_temporal", "instruction_temporal",
+)  # fmt: skip
+KRIS_FILE = {"prompts.py": prompt_file(*(f"prompt_{name}" for name in KRIS_WORDS), rest="{{X: 1}} {explanation} {N}.")}
+KRIS_CASES = {
+    "color_change": {"ori_img": "1.png"}, "physics": {"ori_img": "1.png"}, "anomaly_correction": {"ori_img": "1.png"},
+    "viewpoint_change": {"ori_img": "1.png", "gt_img": "gt.png"},
+    "multi-element_composition": {"ori_img": ["1.png", "2.png", "3.png"]},
+    "temporal_prediction": {"ori_img": ["1-1.png", "1-3.png", "1-4.png"], "gt_img": "1-2.png"},
+}  # fmt: skip
+
+
+def kris_table(folder: Path) -> Path:
+    for category, row in KRIS_CASES.items():
+        images(folder / "bench" / category, *(n for v in row.values() for n in ([v] if isinstance(v, str) else v)))
+        said = {str(n): row | {"ins_en": f"edit {n}", "explain_en": "because"} for n in range(34)}
+        (folder / "bench" / category / "annotation.json").write_text(json.dumps(said))
+    return folder / "bench"
+
+
+def kris_replies(draw: random.Random) -> Callable[[rubrics.Rubric], str]:
+    def reply(form: rubrics.Rubric) -> str:
+        if draw.random() < 1 / 60:
+            return "I cannot."
+        scores = {f"{key}_score": draw.randint(1, 5) for key in form.dimensions}
+        return f"So it is:\n```json\n{json.dumps({'reasoning': '1. Seen 2. Wanted'} | scores)}\n```"
+
+    return reply
+
+
+def test_kris_has_the_numbers_of_its_scripts_and_a_form_that_tells_the_judge_what_was_asked(tmp_path, monkeypatch):
+    found = rated("kris", kris_table(tmp_path), KRIS_FILE, kris_replies(random.Random(2)), monkeypatch)
+    numbers: dict[str, list[float]] = defaultdict(list)
+    for case in found.cases:
+        texts = found.judge.said[case["key"]][0].values()
+        if all("{" in text for text in texts):
+            own = {k: v for text in texts for k, v in json.loads(text.split("```")[1][4:]).items() if k != "reasoning"}
+            for name, value in own.items():
+                numbers[name.removesuffix("_score")].append(25 * (value - 1))
+            numbers["score"].append(fmean(25 * (value - 1) for value in own.values()))
+    assert 150 < len(numbers["score"]) < 204
+    assert len(numbers["knowledge"]) < 35
+    assert found.figures["published"] == pytest.approx({name: fmean(each) for name, each in numbers.items()}, abs=1e-6)
+    (tmp_path / "other").mkdir()
+    table = kris_table(tmp_path / "other")
+    mended = rated("kris_mended", table, KRIS_FILE, kris_replies(random.Random(2)), monkeypatch)
+
+    def asked(of: Rated, category: str, key: str) -> list[Any]:
+        return of.judge.chats[f"{category}-7", key][1]
+
+    empty, whole = (
+        "Rate prompt_{}.\nInstruction: \n{{X: 1}}  {}.",
+        "Rate prompt_{}.\nInstruction: edit 7\n{{X: 1}} because {}.",
+    )
+    pair = ["This is the original image:", picture(0), "This is the edited image:", picture(9)]
+    assert asked(found, "color_change", "consistency") == [empty.format("consist", "n"), *pair]
+    assert asked(found, "viewpoint_change", "instruction") == [empty.format("instruction_following", "w"), *pair]
+    words = whole.format("view_instruction_following", "w")
+    assert asked(mended, "viewpoint_change", "instruction") == [
+        words, *pair, "This is the ground truth image:", picture(1),
+    ]  # fmt: skip
+    assert asked(mended, "physics", "instruction+knowledge")[0] == whole.format("dual_evaluation", "e")
+    assert "abnormal" in asked(mended, "anomaly_correction", "instruction")[0]
+    assert asked(mended, "temporal_prediction", "consistency") == [
+        whole.format("consist_temporal", "2"), "Frame 1 (Reference):", picture(0), "Frame 2 (Generated):", picture(9),
+        "Frame 3 (Reference):", picture(1), "Frame 4 (Reference):", picture(2),
+    ]  # fmt: skip
+    shown = asked(mended, "multi-element_composition", "instruction")
+    assert shown[1::2] == [*(f"Reference Image {n}:" for n in (1, 2, 3)), "Predicted Image:"]
+    assert shown[2::2] == [*map(picture, (0, 1, 2)), picture(9)]
+
+
+OMNI = "_prompts_0shot_in_context_generation_rule_"
+OMNI_WORDS = [OMNI + each for each in ("PF_Scene", "SC_Scene", "PF_Single_and_Multiple", "SC_Single_and_Multiple")]
+OMNI_FILE = {
+    "prompt_generator.py": '_context_no_delimit = """Be {\n"score": <score>}\n"""\n'
+    + prompt_file(*OMNI_WORDS).replace("{instruct}", "<instruction>")
+}
+
+
+def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as_mended(tmp_path, monkeypatch):
+    draw, kinds = random.Random(3), ("single_object", "multiple_character", "scene_mixed")
+    images(tmp_path, "a.png", "b.png", "c.png")
+    shown = ["a.png", "b.png", "c.png"]
+    rows = [
+        {"key": f"{n:04}", "task_type": kinds[n % 3], "instruction": f"make {n}", "instruction_language": "en",
+         "input_images": shown[: 1 + n % 3]}
+        for n in range(CASES)
+    ]  # fmt: skip
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+
+    def reply(_: rubrics.Rubric) -> str:
+        said = json.dumps({"score": draw.randint(0, 10), "reasoning": "so"})
+        return "Sorry." if draw.random() < 1 / 60 else f"```json\n{said}\n```"
+
+    found = rated("omnicontext", tmp_path / "rows.json", OMNI_FILE, reply, monkeypatch, runs=3)
+
+    def average(run: int) -> float:
+        """calculate_statistics.py's last line; what it guesses at random is left out."""
+        types = defaultdict(list)
+        for case in found.cases:
+            texts = found.judge.said[case["key"]][run].values()
+            if all("score" in text for text in texts):
+                pf, sc = (json.loads(text.split("```")[1][4:])["score"] for text in texts)
+                types[case["type"]].append(math.sqrt(pf * sc))
+        assert 0 < sum(map(len, types.values())) < CASES
+        return fmean(map(fmean, types.values()))
+
+    assert found.figures["published"]["score"] == pytest.approx(average(2), abs=1e-6)
+    assert found.figures["mended"]["score"] == pytest.approx(fmean(map(average, range(3))), abs=1e-6)
+    text = 'Be {\n"score": <score>}\n' + f"Rate {OMNI}SC_Scene.\nInstruction: make 2\n"
+    asked = found.judge.chats
+    assert asked["0002", "subject_consistency"] == ([], [text, *map(picture, (0, 1, 2)), picture(9)])
+    assert asked["0003", "prompt_following"][1][1:] == [picture(0), picture(9)]
+
+
+REDEDIT = {  # what the prompts have a judge call its three numbers, by task
+    "add": ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Coherence"),
+    "extract": ("Object Identity", "Mask Precision", "Visual Quality"),
+    "motion": ("Motion Fidelity", "Identity Preservation", "Visual & Anatomical Coherence"),
+    "text": ("Text Instruction Compliance", "Text Visual Quality", "Overall Edit Quality"),
+    "stylize": ("Style Fidelity", "Content Preservation", "Rendering Quality"),
+    "portrait": ("Identity Consistency", "Structural Stability", "Overall Realism & Image Quality"),
+    "compose": ("Instruction Compliance", "Visual Naturalness", "Physical Consistency & Fine Detail"),
+    "lowlevel": ("Instruction Compliance", "Visual Naturalness", "Physical & Detail Consistency"),
+}
+
+
+def test_rededit_has_the_arithmetic_of_the_script_that_cannot_start(tmp_path, monkeypatch):
+    draw, tasks = random.Random(4), list(REDEDIT)
+    images(tmp_path, "redbench/a.png")
+    rows = [
+        {"id": str(n), "source": "redbench/a.png", "a_to_b_instructions": f"改 {n}",
+         "a_to_b_instructions_eng": f"edit {n}", "task": tasks[n % 8]}
+        for n in range(CASES)
+    ]  # fmt: skip
+    (tmp_path / "redbench.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = {"prompts.json": json.dumps({task: f"Rate {task}.\nInstruction: <edit_prompt>\n" for task in tasks})}
+
+    def reply(form: rubrics.Rubric) -> str:
+        names = REDEDIT[form.messages("x")[0]["content"][-1]["text"].split()[1].rstrip(".")]
+        lines = "\n".join(f"{name}: {draw.randint(1, 5)}" for name in names)
+        return "No." if draw.random() < 1 / 60 else f"Brief reasoning: so.\n{lines}"
+
+    found = rated("rededit_cn", tmp_path / "redbench.jsonl", words, reply, monkeypatch)
+    types = defaultdict(list)
+    for case in found.cases:
+        [text] = found.judge.said[case["key"]][0].values()
+        parts = [line.strip().split(": ") for line in text.splitlines()]
+        if numbers := [int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()]:
+            types[case["type"]].append(round(sum(numbers) / len(numbers), 2))
+    means = {task: round(sum(each) / len(each), 2) for task, each in types.items()}
+    assert CASES - 20 < sum(map(len, types.values())) < CASES
+    assert by_type(found.boards["published"], "score") == pytest.approx(means, abs=1e-6)
+    assert found.figures["published"]["score"] == pytest.approx(fmean(means.values()), abs=1e-6)
+    assert found.figures["capped"]["score"] < found.figures["published"]["score"]
+    [[_, parts], *_] = found.judge.chats.values()
+    assert (parts[0], parts[2], parts[4]) == (picture(0), picture(9), "Rate add.\nInstruction: 改 0\n")
+    assert found.cases[3]["file"] == "text/text-3"
