@@ -132,9 +132,8 @@ def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
     records.write(tmp_path / "edits.parquet", [other, *rows], "photo_edits")
     cases = suite_files.load("photos", tmp_path / "edits.parquet")
     records.check("suites", cases, "x")
-    assert [(case["key"], case["type"], case["turn"]) for case in cases] == [
-        (row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=True)
-    ]
+    expected = [(row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=True)]
+    assert [(case["key"], case["type"], case["turn"]) for case in cases] == expected
     assert [records.prompt_of(case)["edit"] for case in cases] == [row["edit"] for row in rows]
     records.write(tmp_path / "edits.parquet", [other], "photo_edits")
     with pytest.raises(TableError, match=r"edits.parquet: no photograph is for suites: raise instructions.test_share"):
@@ -193,13 +192,9 @@ def test_the_cap_and_the_published_example_that_breaks_it():
     assert imgedit.capped(scores) == {"adherence": 1, "quality": 1, "preservation": 1}
     published, under = boards(imgedit.BASIC, [rating("1068", scores, "adjust"), rating("1", None, "add")])
     assert (means(published)["score"], means(under)["score"]) == (3.0, 1.0)
-    assert published["types"][0] == {
-        "type": "add",
-        "figures": [
-            {"figure": name, "mean": None, "spread": None, "low": None, "high": None, "cases": 0}
-            for name in ("score", *DIMENSIONS)
-        ],
-    }
+    nothing = dict.fromkeys(("mean", "spread", "low", "high")) | {"cases": 0}
+    figures = [{"figure": name} | nothing for name in ("score", *DIMENSIONS)]
+    assert published["types"][0] == {"type": "add", "figures": figures}
 
 
 def test_uge():

@@ -48,9 +48,7 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path):
     assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))
     assert items[1].cluster == "a photo"
     assert (items[0].damages, items[1].damages) == ((0.0, 2.5), None)
-    loaded = datasets.load_dataset(
-        "parquet", data_files="out/pairs.parquet", split="train", cache_dir=str(project / "cache")
-    )
+    loaded = datasets.load_dataset("parquet", data_files="out/pairs.parquet", split="train", cache_dir="cache")
     assert isinstance(loaded.features["source_image"], datasets.Image)
     assert np.array_equal(np.asarray(loaded[1]["edited_images"][0]), images.decode(png(201)))
 
@@ -65,11 +63,10 @@ def test_tables_of_the_graph_are_data_sets_with_images(project: Path):
     pq.write_table(pa.table(bench), project / "bench.parquet")
     exchange.export_dataset(files=[*sorted(Path("gallery").iterdir())], out=Path("hub/gallery"))
     exchange.export_dataset(files=[Path("bench.parquet")], out=Path("hub/bench"))
-    cache = str(project / "cache")
-    gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir=cache)
+    gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir="cache")
     assert [(row["model"], row["key"]) for row in gallery][2:4] == [("first", "k2"), ("second", "k0")]
     assert np.array_equal(np.asarray(gallery[4]["image"]), images.decode(png(11)))
-    loaded = datasets.load_dataset("hub/bench", split="train", cache_dir=cache)
+    loaded = datasets.load_dataset("hub/bench", split="train", cache_dir="cache")
     assert np.array_equal(np.asarray(loaded[0]["edited_images"][1]), images.decode(png(1)))
     with pytest.raises(FileError, match=r"^bench.parquet: not the columns of gallery/first.parquet"):
         exchange.export_dataset(files=[Path("gallery/first.parquet"), Path("bench.parquet")], out=Path("hub/no"))
@@ -78,9 +75,8 @@ def test_tables_of_the_graph_are_data_sets_with_images(project: Path):
 def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
     missing = training_pairs.with_sums(training_pairs.pair(0) | {"prompt": "p99"}, {})
     training_pairs.records.write(project / "data/train_pairs.parquet", [missing], "train_pairs")
-    with pytest.raises(
-        SystemExit, match=r"^export: data/pools/subject_remove\.parquet: no image of p99, for the pair k0$"
-    ):
+    words = r"^export: data/pools/subject_remove\.parquet: no image of p99, for the pair k0$"
+    with pytest.raises(SystemExit, match=words):
         main(COMMAND)
     assert not list((project / "out").iterdir())
 

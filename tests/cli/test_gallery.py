@@ -260,9 +260,8 @@ def key(workdir: Path) -> str:
     Path("params.yaml").write_text(yaml.safe_dump(values))
     recipe = slot_settings.configured(report.rules_of(values, TASK)[0], SlotSetting())
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
-    metas = batch.measure_group(
-        [batch.prompt_of(pair["image"], list(pngs.values()), recipe, boxes)], Models(SlotSetting())
-    )
+    asked = batch.prompt_of(pair["image"], list(pngs.values()), recipe, boxes)
+    metas = batch.measure_group([asked], Models(SlotSetting()))
     found = dict(zip(pngs, metas, strict=True)) | {"broken": batch.failed("candidate: refused")}
     common = {"key": pair["key"], "task": TASK, "damage": None, "source_sha256": "0" * 64, "edit_sha256": None}
     annotations = [common | {"model": model} | meta for model, meta in found.items()]

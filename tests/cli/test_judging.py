@@ -34,11 +34,9 @@ def here(workdir: Path, photo: np.ndarray) -> Path:
     near[20:52, 30:66] = 255 - near[20:52, 30:66]
     for name, pixels in {"source": photo, "near": near, "far": far}.items():
         Path(f"{name}.png").write_bytes(images.encode_png(pixels))
-    Path("params.yaml").write_text(
-        PARAMS.replace("BASE", str(ROOT / "models/tiny_base")).replace(
-            "MEASURES", str(params.load(ROOT / "params.yaml")["measures"])
-        )
-    )
+    own = params.load(ROOT / "params.yaml")["measures"]
+    values = PARAMS.replace("BASE", str(ROOT / "models/tiny_base")).replace("MEASURES", str(own))
+    Path("params.yaml").write_text(values)
     return workdir
 
 

@@ -20,19 +20,14 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("workdir")
 STAGES = sorted(file.stem for file in (ROOT / "src/editjudge/stages").glob("[!_]*.py"))
 PROGRAM = sorted(name for commands in COMMANDS.values() for name in commands)
-OPTIONS = {
-    "annotate": ["--task", "t"],
-    "raw_pairs": ["--task", "t"],
-    "candidates": ["--model", "m"],
-    "import_gallery": ["--model", "m"],
-    "judge_benchmark": ["--benchmark", "b"],
-    "scorer_data": ["--name", "n"],
-    "train_scorer": ["--name", "n"],
-    "suite": ["--suite", "s"],
-    "rate": ["--suite", "s"],
-    "learning_curve": ["--name", "n"],
-    "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o", "--dtype", "base"],
+TAKING = {
+    "--task": ("annotate", "raw_pairs"),
+    "--model": ("candidates", "import_gallery"),
+    "--suite": ("suite", "rate"),
 }
+TAKING |= {"--name": ("scorer_data", "train_scorer", "learning_curve"), "--benchmark": ("judge_benchmark",)}
+OPTIONS = {stage: [option, "x"] for option, stages in TAKING.items() for stage in stages}
+OPTIONS["merge_judge"] = ["--base", "b", "--adapter", "a", "--out", "o", "--dtype", "base"]
 SEVERAL = "import sys; from editjudge.cli.main import main; [main(words.split()) for words in sys.argv[1:]]"
 NEED_TORCH = {"stages.train_judge", "stages.merge_judge", "stages.learning_curve"}
 

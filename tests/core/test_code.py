@@ -113,9 +113,7 @@ def test_what_was_read_is_not_read_again_unless_it_changes(source: Path, monkeyp
     assert len(code.describe("editjudge.a")["modules"]) == 4
 
 
-def test_files_beside_the_modules_and_contracts_that_are_named_count(
-    source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_beside_the_modules_and_contracts_that_are_named_count(source, monkeypatch) -> None:
     contracts = source / "contracts"
     contracts.mkdir()
     monkeypatch.setattr(params, "CONTRACTS", contracts)

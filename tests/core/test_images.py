@@ -156,12 +156,10 @@ def test_a_mask_stands_for_its_box_in_the_areas() -> None:
     edited[17:20, 17:20] = 255 - edited[17:20, 17:20]  # a corner of the box
     recipe = Recipe("own", (("unedit_area", ("delta_e",)), ("edit_area", ("delta_e",))), "edit_area")
     edit, box = batch.Altered(images.encode_png(edited)), regions.mask_box(disc)
-    prompts = [
-        batch.Original(images.encode_png(source), (box,), recipe, (edit,), own) for own in ((), (masks.mask_png(disc),))
-    ]
-    boxed, masked = (
-        [m["value"] for m in meta["measures"]] for meta in batch.measure_group(prompts, Models(SlotSetting()))
-    )
+    png_of, drawn = images.encode_png(source), (masks.mask_png(disc),)
+    prompts = [batch.Original(png_of, (box,), recipe, (edit,), own) for own in ((), drawn)]
+    metas = batch.measure_group(prompts, Models(SlotSetting()))
+    boxed, masked = ([m["value"] for m in meta["measures"]] for meta in metas)
     assert boxed[0] == 0 < boxed[1]
     assert masked[1] == 0 < masked[0]
 

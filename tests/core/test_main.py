@@ -207,9 +207,8 @@ def test_what_a_users_shell_sets_moves_no_bytes_unless_one_variable_says_so(tmp_
     assert (seen["child"], seen["found"]["OMP_NUM_THREADS"]) == (None, "4")
     assert capfd.readouterr().err == ""
     assert after_import(tmp_path, OMP_NUM_THREADS="4")["found"]["OMP_NUM_THREADS"] == "1"
-    assert capfd.readouterr().err.splitlines() == [
-        "OMP_NUM_THREADS=4: not used, for results would depend on it (EDITJUDGE_PORTABLE=0 uses it)"
-    ]
+    said = "OMP_NUM_THREADS=4: not used, for results would depend on it (EDITJUDGE_PORTABLE=0 uses it)"
+    assert capfd.readouterr().err.splitlines() == [said]
 
 
 @pytest.mark.parametrize(("flags", "set_"), [("flags : avx2 avx512vl", True), ("flags : avx2", False), (None, False)])

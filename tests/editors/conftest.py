@@ -21,14 +21,8 @@ def entry(model_dir: Callable[[str], Path]) -> Callable[..., dict[str, Any]]:
     """entry(pipeline class, **fields): an entry of `editors` for its tiny model."""
 
     def make(pipeline_class: str, /, **fields: Any) -> dict[str, Any]:
-        return {
-            "kind": "diffusers",
-            "model": str(model_dir(pipeline_class)),
-            "seed": 1,
-            "dtype": "float32",
-            "data": {"num_inference_steps": 1},
-            "benchmark": {"num_inference_steps": 2},
-            "resolution": {"rule": "at_most", "pixels": 128 * 128, "multiple": 32},
-        } | fields
+        given = {"kind": "diffusers", "model": str(model_dir(pipeline_class)), "seed": 1, "dtype": "float32"}
+        given |= {"data": {"num_inference_steps": 1}, "benchmark": {"num_inference_steps": 2}}
+        return given | {"resolution": {"rule": "at_most", "pixels": 128 * 128, "multiple": 32}} | fields
 
     return make

@@ -138,14 +138,9 @@ def test_the_form_is_what_the_openai_client_sends(form: str) -> None:
         ours = server.log()["last"]
         client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
         name = f"image.{form.lower()}"
-        client.images.edit(
-            image=(name, image, f"image/{form.lower()}"),
-            prompt=HARD,
-            model="m",
-            size="1024x1024",
-            quality="high",
-            extra_body={"seed": 7, "strength": 0.5, "turbo": True},
-        )
+        how: dict[str, Any] = {"model": "m", "size": "1024x1024", "quality": "high"}
+        how |= {"extra_body": {"seed": 7, "strength": 0.5, "turbo": True}}
+        client.images.edit(image=(name, image, f"image/{form.lower()}"), prompt=HARD, **how)
         theirs = server.log()["last"]
     assert kinds(kept) == ["done"]
     assert ours["fields"] == theirs["fields"]

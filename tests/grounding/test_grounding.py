@@ -86,10 +86,8 @@ def pool(count: int, task: str, models: int = 2) -> tuple[list, list, dict[tuple
         for m in range(models):
             edit = drawn({"blue": there, "green": (0, n % 50, 3 + m, n % 50 + 3)})
             candidates.append(candidate(row, f"m{m}", edit))
-            truth[row["key"], f"m{m}"] = (
-                () if task == "subject_add" else (here,),
-                () if task == "subject_remove" else (there,),
-            )
+            sides = () if task == "subject_add" else (here,), () if task == "subject_remove" else (there,)
+            truth[row["key"], f"m{m}"] = sides
     return prompts, candidates, truth
 
 
@@ -128,9 +126,8 @@ def test_boxes_come_back_in_the_source_s_pixels_whatever_was_sent(sound, tmp_pat
     how = at(sound.url, coordinates, max_pixels=20_000)
     found = run(([row], [candidate(row, "m", edit)]), REPLACE, how, tmp_path / "c").found["k0000", "m"]
     [source], [edited] = found.source, found.edited
-    assert np.abs(np.subtract(source, (120, 100, 240, 220))).max() <= 4, (
-        "turned; a pixel of what was sent is 2.5 of these"
-    )
+    apart = np.abs(np.subtract(source, (120, 100, 240, 220))).max()
+    assert apart <= 4, "turned; a pixel of what was sent is 2.5 of these"
     assert np.abs(np.subtract(edited, (30, 50, 90, 150))).max() <= 6, "the edited image laid over the source"
 
 
@@ -166,9 +163,8 @@ def test_failed_candidates_and_recipes_without_regions_ask_nothing(tmp_path: Pat
     row = prompt(0, "subject_remove", "Remove the red square.", drawn({"red": BOXES[0]}))
     nowhere = at("http://127.0.0.1:9/v1", tries=1)
     assert run(([row], [candidate(row, "m", None)]), REMOVE, nowhere, tmp_path / "c").found == {}
-    assert run(([row], [candidate(row, "m", row["image"])]), TONE, nowhere, tmp_path / "c").found == {
-        ("k0000", "m"): Grounded()
-    }
+    given = [row], [candidate(row, "m", row["image"])]
+    assert run(given, TONE, nowhere, tmp_path / "c").found == {("k0000", "m"): Grounded()}
 
 
 # --- nothing is lost
@@ -191,9 +187,8 @@ def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(t
             assert len(each.reason) < 1000
     assert outcome[None] > 60
     kinds = {"parser: unreadable reply", "parser: no answer"}
-    kinds |= {
-        f"grounder, {which}: {what}" for which in ("source", "edited") for what in ("unreadable reply", "no answer")
-    }
+    wrong = ("unreadable reply", "no answer")
+    kinds |= {f"grounder, {which}: {what}" for which in ("source", "edited") for what in wrong}
     assert set(outcome) - {None} <= kinds
     assert outcome.total() - outcome[None] == sum(found.failed().values())
     for asked in log["asked"].values():
@@ -318,9 +313,8 @@ def test_the_record_s_own_boxes(tmp_path: Path, rule: Recipe, source: int, edite
     edits = [candidate(each, "m", drawn({})) for each in (row, bare)]
     found = run(([row, bare], edits), rule, GroundingSetting(), tmp_path / "c")
     box = ((1, 2, 30, 40),)
-    assert found.found["k0000", "m"] == Grounded(
-        box * source, box * edited, ("hair", "body_appearance") if rule is PORTRAIT else ()
-    )
+    changed = ("hair", "body_appearance") if rule is PORTRAIT else ()
+    assert found.found["k0000", "m"] == Grounded(box * source, box * edited, changed)
     assert found.found["k0001", "m"] == Grounded(reason="the record has no box", kind="no box")
     assert found.failed() == {"no box": 1}
     assert found.run_report() == {}
@@ -336,9 +330,8 @@ def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path
     assert unread.kind == "grammar"
     assert "Surprise me!" in str(unread.reason)
     assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == rows[2]
-    labelled = prompt(
-        0, "subject_remove", "Surprise me!", drawn({"red": BOXES[2]}), [{"label": "red one", "box": [0] * 4}]
-    )
+    own = [{"label": "red one", "box": [0] * 4}]
+    labelled = prompt(0, "subject_remove", "Surprise me!", drawn({"red": BOXES[2]}), own)
     found = run(([labelled], [candidate(labelled, "m", drawn({}))]), REMOVE, how, tmp_path / "c")
     assert found.found["k0000", "m"] == Grounded((BOXES[2],))
 

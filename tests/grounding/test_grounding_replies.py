@@ -314,16 +314,10 @@ def test_the_probe_set_s_instructions_name_what_their_regions_do(task: str, pars
     assert right >= 38
 
 
-UNICBENCH = {
-    "Color Alteration": "edited_objects",
-    "Material Modification": "edited_objects",
-    "Shape-Size Alteration": "edited_objects",
-    "Subject Addition": "added_objects",
-    "Subject Removal": "removed_objects",
-    "Subject Replacement": "replaced_objects",
-    "Object Extraction": "kept_objects",
-    "Text Modification": "edited_text",
-}
+EDITED = ("Color Alteration", "Material Modification", "Shape-Size Alteration")
+UNICBENCH = dict.fromkeys(EDITED, "edited_objects") | {"Subject Addition": "added_objects"}
+UNICBENCH |= {"Subject Removal": "removed_objects", "Subject Replacement": "replaced_objects"}
+UNICBENCH |= {"Object Extraction": "kept_objects", "Text Modification": "edited_text"}
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/instructions")

@@ -136,9 +136,7 @@ def test_weights_that_do_not_fit_end_it_with_one_line(detector: Path, tmp_path: 
         run(pool(rng, "Remove the red square."), REMOVE, {"backend": "embedded"}, dino, tmp_path / "c")
 
 
-def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(
-    detector, tmp_path, rng, monkeypatch
-) -> None:
+def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(detector, tmp_path, rng, monkeypatch):
     monkeypatch.setattr(hub, "find", lambda where, model, *_: detector if model == "owner/dino" else Path(model))
     dino = {"backend": "grounding_dino", "model": "owner/dino", "device": "cpu", "workers": 1, "threshold": 0.05}
     rows = pool(rng, "Give the man red hair.", ["man"])

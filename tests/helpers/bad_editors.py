@@ -52,12 +52,6 @@ def write(log: Path, word: str) -> None:
     os.close(file)
 
 
-def hang_in_c() -> Edited:
-    """Sleep without giving the interpreter to any other thread."""
-    ctypes.PyDLL(None).sleep(FOREVER)
-    return Edited(GREY, None)
-
-
 def raised(error: BaseException) -> Edited:
     raise error
 
@@ -77,7 +71,7 @@ MOODS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "crash": lambda: ctypes.string_at(0),
     "hang": lambda: time.sleep(FOREVER) or Edited(GREY, None),
-    "hang in C": hang_in_c,
+    "hang in C": lambda: ctypes.PyDLL(None).sleep(FOREVER) or Edited(GREY, None),  # no other thread may run
 }
 
 
@@ -111,14 +105,10 @@ class Witness:
 class Logged:
     """A real editor that writes to the log what it is about to edit, and takes its time."""
 
-    def __init__(self, log: Path, editor: Editor) -> None:
-        self.log, self.editor = log, editor
+    def __init__(self, log: Path, model: str, setting: ProceduralSetting, device: str) -> None:
+        self.log, self.editor = log, making.load(model, setting, device)
 
     def edit(self, request: Request) -> Edited:
         write(self.log, request.key)
         time.sleep(0.02)
         return self.editor.edit(request)
-
-
-def logged(log: Path, model: str, setting: ProceduralSetting, device: str) -> Logged:
-    return Logged(log, making.load(model, setting, device))

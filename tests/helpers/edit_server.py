@@ -140,9 +140,8 @@ async def answer(request: web.Request) -> web.StreamResponse:
 
 
 async def log(_request: web.Request) -> web.Response:
-    return web.json_response(
-        {"answered": answered, "came": came, "kinds": kinds, "times": times, "last": last, "flight": flight}
-    )
+    counts = {"answered": answered, "came": came, "kinds": kinds}
+    return web.json_response(counts | {"times": times, "last": last, "flight": flight})
 
 
 async def picture(request: web.Request) -> web.Response:

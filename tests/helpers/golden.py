@@ -119,9 +119,8 @@ def photograph_edits() -> Any:
         shown = photo_edits.scaled_photo(photo, images.encode_png(rgb), setting.side)
         asked = list(photo_edits.planned(photo, shown, setting, records.Refusals(lambda _: None)))
         written = writers.fill_templates(asked, setting.seed)
-        rows = [
-            photo_edits.row(edit, said) for edit, said in zip(asked, written, strict=True) if not isinstance(said, str)
-        ]
+        both = zip(asked, written, strict=True)
+        rows = [photo_edits.row(edit, said) for edit, said in both if not isinstance(said, str)]
         found.append((photo.row(), rows))
     return found
 
@@ -161,9 +160,8 @@ def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     models = slots.check(slot_settings.used(its, models), models)
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
     its = slot_settings.configured(its, models)
-    return batch.measure_group(
-        [batch.Original(pair["image"], boxes, its, tuple(map(batch.Altered, edited)))], slots.Models(models)
-    )
+    asked = batch.Original(pair["image"], boxes, its, tuple(map(batch.Altered, edited)))
+    return batch.measure_group([asked], slots.Models(models))
 
 
 @functools.cache
@@ -228,9 +226,7 @@ def scoring() -> Any:
     for prompt in raw_pairs()[:2]:
         made = scorer_data.make_edits(prompt, 7)
         names = [f"{prompt['key']}.{n}" for n in range(len(made))]
-        pictures |= {prompt["key"]: prompt["image"]} | {
-            name: image for name, (image, _) in zip(names, made, strict=True)
-        }
+        pictures |= {prompt["key"]: prompt["image"]} | dict(zip(names, (image for image, _ in made), strict=True))
         for a, b in itertools.combinations(range(len(made)), 2):
             scores = [[*made[n][1].values(), sum(made[n][1].values()) / 2] for n in (a, b)]
             better = "" if scores[0][2] == scores[1][2] else "Image A" if scores[0][2] > scores[1][2] else "Image B"
@@ -263,12 +259,8 @@ def merged() -> Path:
 
 
 def questions() -> list[Question]:
-    return [
-        Question(
-            row["key"], row["instruction"], row["source_image"]["bytes"], *(e["bytes"] for e in row["edited_images"])
-        )
-        for row in benchmark()
-    ]
+    shown = [(row, [row["source_image"], *row["edited_images"]]) for row in benchmark()]
+    return [Question(row["key"], row["instruction"], *(each["bytes"] for each in own)) for row, own in shown]
 
 
 @functools.cache
@@ -293,13 +285,9 @@ def _matches() -> pd.DataFrame:
             damages = {f"damage_{s}": candidates(m)[n][1] for s, m in (("a", a), ("b", b))}
             gap = damages["damage_b"] - damages["damage_a"] + 2 * rng.standard_normal()
             winner = "Tie" if abs(gap) < 0.3 else "Image A" if gap > 0 else "Image B"
-            names = {
-                "prompt": pair["key"],
-                "origin": pair["origin"],
-                "task": pair["task"],
-                "dimension": "visual_consistency",
-            }
-            rows.append(names | {"model_a": a, "model_b": b, "winner": winner} | damages)
+            names = {"prompt": pair["key"], "origin": pair["origin"], "task": pair["task"]}
+            names |= {"dimension": "visual_consistency", "model_a": a, "model_b": b, "winner": winner}
+            rows.append(names | damages)
     return pd.DataFrame(rows)
 
 

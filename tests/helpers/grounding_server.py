@@ -142,9 +142,8 @@ async def chat(request: Request) -> Response:
     message = {"role": "assistant", "content": reply}
     if kind == "refusal":
         message = {"role": "assistant", "content": None, "refusal": reply}
-    return JSONResponse(
-        {"choices": [{"index": 0, "message": message}], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
-    )
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return JSONResponse({"choices": [{"index": 0, "message": message}], "usage": usage})
 
 
 async def log(_request: Request) -> Response:

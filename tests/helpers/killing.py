@@ -34,7 +34,7 @@ def prompts() -> list[candidates.EditPrompt]:
 
 def make(wanted: list[candidates.EditPrompt]) -> dict[str, int]:
     """The stage's work; what its cache counts."""
-    making.load = functools.partial(bad_editors.logged, LOG)  # type: ignore[assignment]
+    making.load = functools.partial(bad_editors.Logged, LOG)  # type: ignore[assignment]
     with resume.RecordCache(CACHE) as cache:
         candidates.edit_all(wanted, MODEL, SETTING, cache)
         return cache.counts()

@@ -43,10 +43,8 @@ def kinds_of_dialogues(folder: Path) -> None:
     three = {f"turn{k}": f"turn {k}" for k in (1, 2, 3)}
     two = {"id": "7.png", "turn1": "first", "turn2": "second"}
     files = {"content_memory": {"1": {"id": "7.png"} | three, "2": two}}
-    files |= {
-        "Content-Understanding": {"1": {"id": "7.png"} | three},
-        "version_backtracking": {"1": {"id": "8"} | three},
-    }
+    files |= {"Content-Understanding": {"1": {"id": "7.png"} | three}}
+    files |= {"version_backtracking": {"1": {"id": "8"} | three}}
     for name, dialogues in files.items():
         (folder / f"{name}.json").write_text(json.dumps(dialogues))
 

@@ -12,17 +12,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 # As published beside the weights, the sizes apart.
-DINO_PROCESSOR = {
-    "do_normalize": True,
-    "do_rescale": True,
-    "do_resize": True,
-    "image_mean": MEAN,
-    "image_processor_type": "DINOv3ViTImageProcessorFast",
-    "image_std": STD,
-    "resample": 2,
-    "rescale_factor": 0.00392156862745098,
-    "size": {"height": 64, "width": 64},
-}
+DINO_PROCESSOR = {"do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": MEAN, "image_std": STD}
+DINO_PROCESSOR |= {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}
+DINO_PROCESSOR |= {"rescale_factor": 0.00392156862745098, "size": {"height": 64, "width": 64}}
 CLIP_PROCESSOR = {"crop_size": 64, "do_center_crop": True, "do_normalize": True, "do_resize": True, "resample": 3}
 CLIP_PROCESSOR |= {"feature_extractor_type": "CLIPFeatureExtractor", "size": 64}
 CLIP_PROCESSOR |= {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
@@ -71,9 +63,8 @@ def sam2_video(model: hf.Sam2Model) -> hf.Sam2VideoModel:
         "memory_encoder_output_channels": 8, "mask_downsampler_embed_dim": 32, "memory_fuser_embed_dim": 32,
         "memory_fuser_intermediate_dim": 32,
     }  # fmt: skip
-    return hf.Sam2VideoModel(
-        hf.Sam2VideoConfig(vision_config=model.config.vision_config, **parts, image_size=128, **sizes)
-    )
+    config = hf.Sam2VideoConfig(vision_config=model.config.vision_config, **parts, image_size=128, **sizes)
+    return hf.Sam2VideoModel(config)
 
 
 def depth() -> hf.DepthAnythingForDepthEstimation:

@@ -151,10 +151,8 @@ def write_pose(folder: Path, experts: int) -> Path:
         image_size=[64, 48], patch_size=[16, 16], hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         out_features=["stage2"], num_experts=experts, part_features=8 if experts > 1 else 0,
     )  # fmt: skip
-    names = dict(enumerate(COCO))
-    config = hf.VitPoseConfig(
-        backbone_config=backbone, use_simple_decoder=True, id2label=names, label2id={v: k for k, v in names.items()}
-    )
+    names = {"id2label": dict(enumerate(COCO)), "label2id": {name: n for n, name in enumerate(COCO)}}
+    config = hf.VitPoseConfig(backbone_config=backbone, use_simple_decoder=True, **names)
     model = hf.VitPoseForPoseEstimation(config)
     torch.nn.init.normal_(model.head.conv.weight, std=0.3)
     model.save_pretrained(folder)

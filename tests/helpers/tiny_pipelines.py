@@ -92,28 +92,17 @@ def pix2pix() -> Parts:
     )  # fmt: skip
     square = {"height": 32, "width": 32}
     config = transformers.CLIPConfig(vision_config=TEXT | {"image_size": 32, "patch_size": 16}, projection_dim=16)
-    return {
-        "vae": kl_vae(4, 4),
-        "text_encoder": clip_text(tokenizer),
-        "tokenizer": tokenizer,
-        "unet": unet,
-        "scheduler": diffusers.EulerAncestralDiscreteScheduler(),
-        "safety_checker": StableDiffusionSafetyChecker(config),
-        "feature_extractor": transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square),
-    }
+    parts: Parts = {"vae": kl_vae(4, 4), "text_encoder": clip_text(tokenizer), "tokenizer": tokenizer, "unet": unet}
+    parts |= {"scheduler": diffusers.EulerAncestralDiscreteScheduler()}
+    parts |= {"safety_checker": StableDiffusionSafetyChecker(config)}
+    return parts | {"feature_extractor": transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square)}
 
 
 def kontext() -> Parts:
     clip, sizes = clip_tokenizer(), {"in_channels": 16, "joint_attention_dim": 16, "pooled_projection_dim": 16}
     transformer = diffusers.FluxTransformer2DModel(**FLUX, **sizes, axes_dims_rope=(4, 4, 8), guidance_embeds=True)
-    return {
-        "vae": kl_vae(5, 4),
-        "text_encoder": clip_text(clip),
-        "tokenizer": clip,
-        "text_encoder_2": t5(),
-        "tokenizer_2": ByT5Tokenizer(),
-        "transformer": transformer,
-    }
+    parts: Parts = {"vae": kl_vae(5, 4), "text_encoder": clip_text(clip), "tokenizer": clip}
+    return parts | {"text_encoder_2": t5(), "tokenizer_2": ByT5Tokenizer(), "transformer": transformer}
 
 
 def t5() -> transformers.T5EncoderModel:
@@ -153,40 +142,27 @@ def qwen_edit() -> Parts:
         in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
     )  # fmt: skip
-    return {
-        "vae": vae,
-        "text_encoder": qwen_vl(tokenizer),
-        "tokenizer": tokenizer,
-        "processor": qwen_processor(tokenizer),
-        "transformer": transformer,
-    }
+    parts: Parts = {"vae": vae, "text_encoder": qwen_vl(tokenizer), "tokenizer": tokenizer}
+    return parts | {"processor": qwen_processor(tokenizer), "transformer": transformer}
 
 
 def longcat() -> Parts:
     tokenizer = qwen_tokenizer()
     sizes = {"in_channels": 64, "joint_attention_dim": 16, "pooled_projection_dim": 16}
     transformer = diffusers.LongCatImageTransformer2DModel(**FLUX, **sizes, axes_dims_rope=[8, 4, 4])
-    return {
-        "vae": kl_vae(6, 16),
-        "text_encoder": qwen_vl(tokenizer),
-        "tokenizer": tokenizer,
-        "text_processor": qwen_processor(tokenizer),
-        "transformer": transformer,
-    }
+    parts: Parts = {"vae": kl_vae(6, 16), "text_encoder": qwen_vl(tokenizer), "tokenizer": tokenizer}
+    return parts | {"text_processor": qwen_processor(tokenizer), "transformer": transformer}
 
 
-def flux2_vae() -> diffusers.AutoencoderKLFlux2:
-    return diffusers.AutoencoderKLFlux2(
+def flux2_parts(text_encoder: Any, tokenizer: Any) -> Parts:
+    vae = diffusers.AutoencoderKLFlux2(
         block_out_channels=(2,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=1,
         sample_size=64,
     )  # fmt: skip
-
-
-def flux2_transformer() -> diffusers.Flux2Transformer2DModel:
-    return diffusers.Flux2Transformer2DModel(
-        in_channels=16, joint_attention_dim=48, axes_dims_rope=(4, 4, 4, 4), **FLUX
-    )
+    sizes = {"in_channels": 16, "joint_attention_dim": 48, "axes_dims_rope": (4, 4, 4, 4)}
+    transformer = diffusers.Flux2Transformer2DModel(**sizes, **FLUX)
+    return {"vae": vae, "text_encoder": text_encoder, "tokenizer": tokenizer, "transformer": transformer}
 
 
 def flux2() -> Parts:
@@ -202,25 +178,14 @@ def flux2() -> Parts:
         vision_config=TEXT | {"model_type": "pixtral", "image_size": 32, "patch_size": 16},
         image_token_index=1,
     )  # fmt: skip
-    return {
-        "vae": flux2_vae(),
-        "text_encoder": transformers.Mistral3ForConditionalGeneration(config),
-        "tokenizer": tokenizer,
-        "transformer": flux2_transformer(),
-    }
+    return flux2_parts(transformers.Mistral3ForConditionalGeneration(config), tokenizer)
 
 
 def klein() -> Parts:
     tokenizer = qwen_tokenizer()
-    config = transformers.Qwen3Config(
-        **TEXT | {"num_hidden_layers": 27}, vocab_size=len(tokenizer), num_key_value_heads=2, head_dim=8
-    )
-    return {
-        "vae": flux2_vae(),
-        "text_encoder": transformers.Qwen3ForCausalLM(config),
-        "tokenizer": tokenizer,
-        "transformer": flux2_transformer(),
-    }
+    sizes = TEXT | {"num_hidden_layers": 27, "num_key_value_heads": 2, "head_dim": 8}
+    config = transformers.Qwen3Config(**sizes, vocab_size=len(tokenizer))
+    return flux2_parts(transformers.Qwen3ForCausalLM(config), tokenizer)
 
 
 def glm_tokenizer() -> PreTrainedTokenizerFast:
@@ -256,14 +221,10 @@ def glm() -> Parts:
         patch_size=2, in_channels=4, out_channels=4, num_layers=1, attention_head_dim=8, num_attention_heads=2,
         text_embed_dim=16, time_embed_dim=16, condition_dim=8, prior_vq_quantizer_codebook_size=GLM_CODES,
     )  # fmt: skip
-    return {
-        "tokenizer": ByT5Tokenizer(),
-        "processor": transformers.GlmImageProcessor(pictures, tokenizer, chat_template=GLM_CHAT),
-        "text_encoder": t5(),
-        "vision_language_encoder": transformers.GlmImageForConditionalGeneration(config),
-        "vae": kl_vae(4, 4),
-        "transformer": transformer,
-    }
+    processor = transformers.GlmImageProcessor(pictures, tokenizer, chat_template=GLM_CHAT)
+    parts: Parts = {"tokenizer": ByT5Tokenizer(), "processor": processor, "text_encoder": t5()}
+    parts |= {"vision_language_encoder": transformers.GlmImageForConditionalGeneration(config)}
+    return parts | {"vae": kl_vae(4, 4), "transformer": transformer}
 
 
 MODELS: dict[str, Callable[[], Parts]] = {

@@ -51,14 +51,8 @@ def form(prompt: str, dimension: Dimension) -> ChatForm:
 
 
 def setting(model: Path) -> dict:
-    return {
-        "backend": "transformers",
-        "model": str(model),
-        "dtype": "float32",
-        "batch_size": 4,
-        "rule": "probability",
-        "tie_margin": 0.0,
-    }
+    how = {"backend": "transformers", "model": str(model), "dtype": "float32", "batch_size": 4}
+    return how | {"rule": "probability", "tie_margin": 0.0}
 
 
 def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Question, tmp_path: Path) -> None:
@@ -247,9 +241,8 @@ def test_replies_are_read_when_they_are_used(question, tmp_path, monkeypatch) ->
 def test_an_answer_about_one_dimension_is_none_about_another(name, question, base_dir, tmp_path, monkeypatch) -> None:
     how, asked = setting(base_dir) | {"prompt": name}, []
     render = ChatModel.render
-    monkeypatch.setattr(
-        ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
-    )
+    listed = lambda self, messages: asked.append(str(messages)) or render(self, messages)  # noqa: E731
+    monkeypatch.setattr(ChatModel, "render", listed)
     monkeypatch.setattr(models, "Workers", here)
     counts = []
     for dimension in ("visual_quality", "instruction_following", "visual_quality"):
@@ -277,9 +270,7 @@ def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:
     assert account.affordable() == (1000 - 450) // 300
 
 
-def test_a_served_model_answers_over_http_what_it_answers_in_this_process(
-    question: Question, base_dir: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_served_model_answers_over_http_what_it_answers_in_this_process(question, base_dir, workdir, monkeypatch):
     values = params.load(ROOT / "params.yaml")
     (workdir / "params.yaml").write_text(yaml.safe_dump({"serve": values["serve"] | {"port": 0}}))
     how = setting(base_dir) | {"backend": "served", "reply_tries": 1}

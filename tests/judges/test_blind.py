@@ -14,13 +14,8 @@ from safetensors.torch import load_file, save_file
 from editjudge.cli.main import main
 from editjudge.models.chat.checkpoint import load_model
 
-DEAD = (
-    "merger.mlp.2.",
-    "merger.linear_fc2.",
-    "deepstack_merger_list.",
-    "mm_input_projection_weight",
-    "parts.0.3.weight",
-)
+DEAD = ("merger.mlp.2.", "merger.linear_fc2.", "deepstack_merger_list.", "mm_input_projection_weight")
+DEAD += ("parts.0.3.weight",)
 
 
 def refused(folder: Path) -> str:

@@ -110,9 +110,8 @@ def reference(base: Path, weights: dict[str, torch.Tensor], edit: Edit, grid: bo
         if grid:
             kinds = (ids == net.config.image_token_id).int()
             places = net.model.get_rope_index(ids, kinds, image_grid_thw=given["image_grid_thw"])[0]
-        out = net.model(
-            input_ids=None, inputs_embeds=embedded, attention_mask=given["attention_mask"], position_ids=places
-        )
+        mask = given["attention_mask"]
+        out = net.model(input_ids=None, inputs_embeds=embedded, attention_mask=mask, position_ids=places)
         assert net.model.rope_deltas is None
         state = out.last_hidden_state[ids == token]
         for layer in (0, 3, 5):
@@ -133,9 +132,8 @@ def test_its_numbers_are_those_of_the_public_code(form, names, base, published, 
     tokens = load_processor(base).tokenizer
     tokens.add_tokens(["<|Reward|>"], special_tokens=True)
     tokens.save_pretrained(tmp_path / "c/tokenizer")
-    torch.save({"model": given}, tmp_path / "c" / form) if form == "model.pth" else save_file(
-        given, tmp_path / "c" / form
-    )
+    file = tmp_path / "c" / form
+    torch.save({"model": given}, file) if form == "model.pth" else save_file(given, file)
     main(["import", "--checkpoint", "c", "--base", str(base), "--out", "out"])
     rows = load_file(tmp_path / "out/model.safetensors")["lm_head.weight"]
     assert len(rows) == len(tokens) < json.loads((base / "config.json").read_text())["text_config"]["vocab_size"]
@@ -208,14 +206,8 @@ def test_images_are_shown_as_they_are_stored(base: Path) -> None:
     image.putalpha(0)
     image.save(clear, "PNG")
     how: dict[str, Any] = {"head": "gaussian", "head_sizes": (), "head_shared": False, "aggregation": "mean"}
-    how |= {
-        "dimensions": ("a",),
-        "questions": ("q",),
-        "reply": "",
-        "token": "t",
-        "calibration": (),
-        "resize": "bicubic",
-    }
+    how |= {"dimensions": ("a",), "questions": ("q",), "reply": "", "token": "t", "calibration": ()}
+    how |= {"resize": "bicubic"}
     described = Description(**how, min_pixels=200704, max_pixels=200704)
     scorer = CheckpointScorer(None, load_processor(base), described)  # type: ignore[arg-type]
     for shown in scorer._decoded(Edit("", turned.getvalue(), clear.getvalue())):

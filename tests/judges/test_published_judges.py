@@ -171,9 +171,8 @@ def test_words_that_are_missing_or_others_are_said_to_be_the_authors(workdir: Pa
         if text:
             file.parent.mkdir(parents=True)
             file.write_text(text)
-        with pytest.raises(
-            UserError, match=rf"not ours to give: curl --create-dirs -o {file} https://raw\.\S+/VectorSp"
-        ):
+        words = rf"not ours to give: curl --create-dirs -o {file} https://raw\.\S+/VectorSp"
+        with pytest.raises(UserError, match=words):
             open_judge("raters.r", given | {"rubrics": "editscore"})
     own = {"version": 1, "source": "-", "words": {"them": {"file": "a b;.txt", "url": "http://h/$(id)"}}}
     Path("own.yaml").write_text(yaml.safe_dump(own))
@@ -249,9 +248,7 @@ def test_editscore_by_hand(scripted: Scripted, family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
-def test_editscores_adapter_is_asked_as_its_base_with_it_merged(
-    scripted: Scripted, tmp_path: Path, family: str
-) -> None:
+def test_editscores_adapter_is_asked_as_its_base_with_it_merged(scripted, tmp_path, family) -> None:
     """The adapter as peft saves it: EditScore's own files were not to be had. Of Qwen2.5-VL, too, with the names of
     weights that transformers had before 4.52."""
     base, adapter, older = tiny_families.save(family, tmp_path / family), tmp_path / "adapter", tmp_path / "older"
@@ -276,12 +273,9 @@ def test_editscores_adapter_is_asked_as_its_base_with_it_merged(
             assert [run.reply for run in rater.rate(edits("any"))[0]] == said["adapter"]
 
 
-FOUR = (
-    "# Judgement\n1. Text Faithfulness:\n## Justification: as 4.0\n## Score: {}\n2. Image Faithfulness:\n## Score: {}\n"
-)
-FOUR += (
-    "**3. Physical and Visual Quality:**\n## Score: **{}**\n4. Text Rendering:\n## Score: {}\n# Summary: ## Score: 1"
-)
+FOUR = "# Judgement\n1. Text Faithfulness:\n## Justification: as 4.0\n## Score: {}\n2. Image Faithfulness:\n"
+FOUR += "## Score: {}\n**3. Physical and Visual Quality:**\n## Score: **{}**\n4. Text Rendering:\n## Score: {}\n"
+FOUR += "# Summary: ## Score: 1"
 LINES = "Brief reasoning: ok\nStyle Fidelity: 4\nContent Preservation: 5\nRendering Quality: 3"
 BY_HAND = [
     ("firm_edit", {"Kept": said_scores(4), "Done": said_scores("[3]")}, None),
@@ -352,10 +346,8 @@ def test_a_judge_by_a_rater_counts_the_score_of_the_dimension(scripted: Scripted
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     """Of the same form, with words in it; formulas are checked when it is read."""
-    call = {
-        "user": ["{source}", "{edited}", "Rate {instruction}"],
-        "dimensions": {"a": {"name": "A"}, "b": {"name": "B"}},
-    }
+    named = {"a": {"name": "A"}, "b": {"name": "B"}}
+    call = {"user": ["{source}", "{edited}", "Rate {instruction}"], "dimensions": named}
     own = {"version": 1, "source": "mine", "calls": {"one": call}, "overall": "max(a, 2 * b) - 1"}
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump(own))

@@ -42,9 +42,8 @@ def test_each_type_is_asked_by_its_rubric_and_replies_are_kept(tmp_path: Path) -
         said, rater = ask(how(server.url), asked, tmp_path / "c.sqlite")
         again, second = ask(how(server.url), asked, tmp_path / "c.sqlite")
         bodies = server.log()["bodies"]
-    assert [[(run.key, run.scores, run.reason) for run in runs] for runs in said] == [
-        [(case.key, GOOD, None)] for case in asked
-    ]
+    told = [[(run.key, run.scores, run.reason) for run in runs] for runs in said]
+    assert told == [[(case.key, GOOD, None)] for case in asked]
     assert [runs[0].reply for runs in (*said, *again)] == [reply] * 6
     assert (rater.account.asked, second.account.asked, second.account.reused) == (3, 0, 3)
     chats = [json.loads(body) for body in bodies]
@@ -109,9 +108,8 @@ def test_runs_are_other_samples_and_a_rater_is_a_scorer(tmp_path: Path) -> None:
 
 
 def test_viescore_for_gedit_bench(tmp_path: Path) -> None:
-    with chat_server(
-        replies={"q0": ['{"score": [8, 6], "reasoning": "ok"}'], "q1": ["none"], "": ['{"score": [9, 5]}']}
-    ) as server:
+    replies = {"q0": ['{"score": [8, 6], "reasoning": "ok"}'], "q1": ["none"], "": ['{"score": [9, 5]}']}
+    with chat_server(replies=replies) as server:
         said, _ = ask(how(server.url, rubrics="viescore_10"), cases("x", "y"), tmp_path / "c.sqlite")
     assert said[0][0].scores == {"semantics": 6.0, "quality": 5.0}
     assert said[1][0].scores is None
@@ -160,9 +158,8 @@ def test_a_rater_has_the_rubrics_that_lie_beside_its_weights(tmp_path: Path) -> 
     """An adapter's before its base's; and a folder needs no entry, whether it compares or scores."""
     base, adapter = str(tiny_families.save("qwen3_vl", tmp_path / "base")), tmp_path / "adapter"
     given = {"backend": "transformers", "model": base}
-    with pytest.raises(
-        ParamsError, match=r"raters\.r\.rubrics is missing, and no rater_rubrics lie beside the weights"
-    ):
+    words = r"raters\.r\.rubrics is missing, and no rater_rubrics lie beside the weights"
+    with pytest.raises(ParamsError, match=words):
         open_rater("raters.r", given)
     record("imgedit", Path(base))
     assert open_rater("raters.r", given).form == f"{base}/rater_rubrics"
@@ -172,17 +169,13 @@ def test_a_rater_has_the_rubrics_that_lie_beside_its_weights(tmp_path: Path) -> 
     (adapter / "adapter_config.json").write_text("{}")
     record("brief", adapter)
     assert open_rater("raters.r", given | {"adapter": str(adapter)}).form == f"{adapter}/rater_rubrics"
-    with (
-        open_rater("raters.r", given | {"adapter": str(adapter)}) as dead,
-        pytest.raises(FileError, match=adapter.name),
-    ):
+    missing = pytest.raises(FileError, match=adapter.name)
+    with open_rater("raters.r", given | {"adapter": str(adapter)}) as dead, missing:
         dead.score(cases("add"))  # no rubric is missing: the weights are
     for scores in (True, False):
         assert api.entry_of(base, scores=scores) == ("raters", given)
-        assert api.entry_of(base, "decision", scores) == (
-            "judges",
-            given | {"rule": "probability", "prompt": "decision"},
-        )
+        asked = given | {"rule": "probability", "prompt": "decision"}
+        assert api.entry_of(base, "decision", scores) == ("judges", asked)
     file = Path(base, "rater_rubrics/add.yaml")
     file.write_text(f"{file.read_text()}words: {{them: {{file: .netrc, url: http://h}}}}\n")
     with pytest.raises(FileError, match=r"add\.yaml lies beside weights: it may not have words"):

@@ -22,9 +22,8 @@ from editjudge.judges.settings import JudgeSetting
 from editjudge.models.chat.forms import RawReply
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
-needs_replies = pytest.mark.skipif(
-    not REAL.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/judge_replies of VIEScore"
-)
+NO_REPLIES = "EDITJUDGE_SHARED names no folder with data/judge_replies of VIEScore"
+needs_replies = pytest.mark.skipif(not REAL.is_dir(), reason=NO_REPLIES)
 ADD, UGE = load("imgedit", "add"), load("imgedit", "uge")
 SCORES = {"adherence": 4, "quality": 3, "preservation": 2}
 NAMED = {"Instruction Adherence": 4, "Editing Quality": 3, "Detail Preservation": 2}
@@ -67,13 +66,8 @@ def test_published_replies_are_read_by_name(type_, lines, expected):
     ("end", "score"),
     [
         *[("Score: 2.", 2), ("Score: 3 (Acceptable)", 3), ("deviating from instructions. Score: 2 (Fair).", 2)],
-        *[
-            ("\nRating: 4", 4),
-            ("\n**Rating**: 4/5", 4),
-            ("\n评分\uff1a4分", 4),
-            ("\nScore\n4", 4),
-            ("My score is 4.", 4),
-        ],
+        *[("\nRating: 4", 4), ("\n**Rating**: 4/5", 4), ("\n评分\uff1a4分", 4), ("\nScore\n4", 4)],
+        ("My score is 4.", 4),
     ],
 )
 def test_the_public_sample_replies_of_uge_are_read(end, score):
@@ -368,7 +362,8 @@ def test_the_higher_score_wins_and_a_missing_one_gives_no_winner(a, b, margin, w
 
 
 @pytest.mark.parametrize(
-    ("field", "margin"), [*(("score_margin", m) for m in (-0.1, 10.1, math.nan)), ("tie_margin", 0.6)]
+    ("field", "margin"),
+    [("score_margin", -0.1), ("score_margin", 10.1), ("score_margin", math.nan), ("tie_margin", 0.6)],
 )
 def test_a_margin_outside_the_scale(field, margin):
     given = {"backend": "endpoint", "model": "m", "base_url": "http://h/v1", "rule": "agreement", field: margin}

@@ -66,10 +66,8 @@ def test_each_edit_is_scored_once_and_kept(project: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(CheckpointScorer, "load", None)
     with open_judge("judges.judge", JUDGE) as judge:
         again = judge.compare(questions[:5], "overall")
-    assert [answer.scores[0] for answer in again] == pytest.approx(
-        [alone[a].overall for a, _ in pairs],
-        abs=1e-5,  # type: ignore[union-attr]
-    )
+    overall = [alone[a].overall for a, _ in pairs]  # type: ignore[union-attr]
+    assert [answer.scores[0] for answer in again] == pytest.approx(overall, abs=1e-5)
 
 
 def test_any_number_of_workers_gives_the_same_scores(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +95,8 @@ def test_it_answers_by_the_dimension_that_its_entry_names(project: Path):
         assert found.scores == pytest.approx([each.dimensions[own] for each in alone], abs=1e-5)  # type: ignore[union-attr]
     with open_judge("judges.judge", JUDGE | {"score_margin": 100.0}) as judge:
         assert judge.compare([question])[0].combined.winner == "Tie"
-    wrong = JUDGE | {"dimension": "visual_qualty"}
-    with (
-        pytest.raises(params.ParamsError, match="did you mean visual_quality"),
-        open_judge("judges.judge", wrong) as judge,
-    ):
+    refused = pytest.raises(params.ParamsError, match="did you mean visual_quality")
+    with refused, open_judge("judges.judge", JUDGE | {"dimension": "visual_qualty"}) as judge:
         judge.compare([question])
 
 

@@ -95,12 +95,8 @@ def test_a_strangers_prompt_beside_weights_reads_no_file_and_brings_no_pattern(t
     file.write_text(f"{said}{more}")
     with pytest.raises(FileError, match=rf"judge_prompt\.yaml lies beside weights: it may not have {what}"):
         style(str(file))
-    for own, other in (
-        ("{b}", "{edited}"),
-        ("{b}", "{a}"),
-        ("{b}", "{b}\n" * 8),
-        ("max_new_tokens: 24", "max_new_tokens: 100000000000000"),
-    ):
+    changes = [("{b}", other) for other in ("{edited}", "{a}", "{b}\n" * 8)]
+    for own, other in (*changes, ("max_new_tokens: 24", "max_new_tokens: 100000000000000")):
         assert own in said
         file.write_text(said.replace(own, other))
         with pytest.raises(ParamsError, match=r"user must show \{source\}, \{a\} and \{b\}|must be at most 65536"):
@@ -112,10 +108,8 @@ def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():
     general = texts(style("full").messages("Remove the cup"))
     for said in ("Task: ", "Scope: ", "Spill-over: ", "Texture: ", "What does not count: ", '{"winner": "Image A"} or'):
         assert said in general
-    assert (
-        "Source image:[image]That was the source image. Image A:[image]That was Image A. Image B:[image]"
-        in general.replace("\n", "")
-    )
+    shown = "Source image:[image]That was the source image. Image A:[image]That was Image A. Image B:[image]"
+    assert shown in general.replace("\n", "")
     own = {
         "sref": ("reference for style", "Content is not judged"),
         "camera_motion": ("Identity comes first", "what the new viewpoint uncovers"),
@@ -127,14 +121,10 @@ def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():
             text = texts(style(name, task=task).messages("x"))
             assert all(each in text for each in words)
             assert "instruction leaves" not in text
-            assert texts(style(name, "visual_quality", task).messages("x")) == texts(
-                style(name, "visual_quality").messages("x")
-            )
+            assert style(name, "visual_quality", task).messages("x") == style(name, "visual_quality").messages("x")
         assert style(name, task="subject_add") == style(name)
-    end = (
-        'Image B.\nWhich edit better preserves the rest of the source? Answer in JSON: {"winner": "Image A"}, '
-        '{"winner": "Image B"} or {"winner": "Tie"}.'
-    )
+    end = "Image B.\nWhich edit better preserves the rest of the source? Answer in JSON: "
+    end += '{"winner": "Image A"}, {"winner": "Image B"} or {"winner": "Tie"}.'
     parts = ["Instruction: Remove the cup\n", None, "Source.", None, "Image A.", None, end]
     assert [part.get("text") for part in style("pvc").messages("Remove the cup")[0]["content"]] == parts
 
@@ -244,15 +234,12 @@ def test_nothing_is_guessed(text):
         assert len(why) < 1000
 
 
+PIECES = st.sampled_from([*NASTY, *WINNERS, "a", ", ", '"', "'", "winner", ": ", "{", "}"])
+REASONS = st.lists(PIECES, max_size=8).map("".join)
+
+
 @settings(max_examples=150, deadline=None)
-@given(
-    st.sampled_from(REASONED),
-    st.sampled_from(WINNERS),
-    st.lists(st.sampled_from([*NASTY, *WINNERS, "a", ", ", '"', "'", "winner", ": ", "{", "}"]), max_size=8).map(
-        "".join
-    ),
-    st.integers(0, 2**32),
-)
+@given(st.sampled_from(REASONED), st.sampled_from(WINNERS), REASONS, st.integers(0, 2**32))
 def test_broken_replies_are_read_right_or_refused(name, winner, reason, seed):
     """Cut anywhere, in single quotes, with quotes unescaped, without its commas: the true winner or none."""
     text, read, draw = reply(name, winner, reason), style(name).read, random.Random(seed)

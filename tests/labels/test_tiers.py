@@ -39,9 +39,8 @@ DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)
 def one_area(values, rule=UP, **secondary):
     """Candidates a, b, c, ... from their primary values; secondary: measure=[a value a candidate]."""
     columns = {(rule.area, rule.primary): values} | {(rule.area, name): column for name, column in secondary.items()}
-    return [
-        MeasuredEdit("abcdefgh"[k], {key: column[k] for key, column in columns.items()}) for k in range(len(values))
-    ]
+    names = "abcdefgh"[: len(values)]
+    return [MeasuredEdit(name, {key: column[k] for key, column in columns.items()}) for k, name in enumerate(names)]
 
 
 def two_areas(edit, unedit, **values):
@@ -59,11 +58,8 @@ def tiers_of(outcome):
 def test_three_tiers_by_hand():
     """0, 1, 2: mean 1, population deviation sqrt(2/3), so z = -1.2247, 0, 1.2247."""
     outcome = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers")
-    assert tiers_of(outcome) == {
-        ("b", "a"): "normal_over_failure",
-        ("c", "a"): "elite_over_failure",
-        ("c", "b"): "elite_over_normal",
-    }
+    found = {"ba": "normal_over_failure", "ca": "elite_over_failure", "cb": "elite_over_normal"}
+    assert tiers_of(outcome) == {tuple(names): tier for names, tier in found.items()}
     assert [pair.margin for pair in outcome.pairs] == pytest.approx([1.224745, 2.449490, 1.224745], abs=1e-6)
     assert (outcome.reason, outcome.unscored, outcome.dropped) == (None, (), {})
 
@@ -192,9 +188,8 @@ MODES = st.sampled_from(["head_tail", "three_tiers"])
 @st.composite
 def prompts(draw):
     models = draw(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8, unique=True))
-    return [
-        MeasuredEdit(m, {key: draw(st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none())) for key in KEYS}) for m in models
-    ]
+    value = st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none())
+    return [MeasuredEdit(model, {key: draw(value) for key in KEYS}) for model in models]
 
 
 def counted(candidates):
@@ -218,9 +213,8 @@ def test_every_pair_is_counted_and_none_violates_the_rules(candidates, mode):
     assert len(set(won)) == len(won)
     for pair in outcome.pairs:
         better, worse = values[pair.winner], values[pair.loser]
-        assert all(
-            rule.direction * (better[rule.area, "p"] - worse[rule.area, "p"]) >= -1e-6 for rule in counted(candidates)
-        )
+        for rule in counted(candidates):
+            assert rule.direction * (better[rule.area, "p"] - worse[rule.area, "p"]) >= -1e-6
         assert pair.margin > 0
     scored = len(candidates) - len(outcome.unscored)
     if outcome.reason in (None, "no_pair_stands"):
@@ -238,13 +232,10 @@ def test_head_tail_is_part_of_three_tiers(candidates):
 @given(prompts(), MODES, st.sampled_from(KEYS), st.floats(0.5, 8), st.floats(-50, 50))
 def test_a_measure_s_scale_and_offset_do_not_matter(candidates, mode, key, slope, offset):
     """Values are integers and the slope keeps their distances far above the tolerances."""
-    moved = [
-        MeasuredEdit(c.model, c.values | {key: None if c.values[key] is None else slope * c.values[key] + offset})
-        for c in candidates
-    ]
+    move = lambda value: None if value is None else slope * value + offset  # noqa: E731
+    moved = [MeasuredEdit(c.model, c.values | {key: move(c.values[key])}) for c in candidates]
     before, after = (build_pairs(each, RULES, mode=mode, margin=0.30001) for each in (candidates, moved))
-    near = 1e-9
-    assume(_far_from_thresholds(candidates, near))
+    assume(_far_from_thresholds(candidates, 1e-9))
     assert tiers_of(after) == tiers_of(before)
     assert [p.margin for p in after.pairs] == pytest.approx([p.margin for p in before.pairs], abs=1e-9)
     assert (after.dropped, after.reason, after.unscored) == (before.dropped, before.reason, before.unscored)
@@ -309,9 +300,8 @@ def paper() -> dict[str, Any]:
 
 def rules_of(thresholds: Any, missing: Mapping[str, str] | None = None) -> tuple[AreaRule, ...]:
     given = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 9, "least_change": 1.0, "seed": 1}
-    return tiers.rules_of(
-        RECIPE, read("train_pairs", tiers.PairsSetting, given | {"thresholds": thresholds}), missing or {}
-    )
+    setting = read("train_pairs", tiers.PairsSetting, given | {"thresholds": thresholds})
+    return tiers.rules_of(RECIPE, setting, missing or {})
 
 
 def rule(area: str, primary: str, direction: int, elite: float, failure: float, secondary: list) -> AreaRule:

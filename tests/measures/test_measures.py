@@ -22,9 +22,8 @@ SSIM = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, 
 INSIDE = (30, 20, 66, 52)
 MODELS = Models(SlotSetting())
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/real_edits"
-REAL_EDITS = [("editreward/source_img_1.png", f"editreward/target_img_{n}.png") for n in (1, 2, 3)] + [
-    ("editscore/input.png", "editscore/output.png")
-]
+REAL_EDITS = [("editreward/source_img_1.png", f"editreward/target_img_{n}.png") for n in (1, 2, 3)]
+REAL_EDITS += [("editscore/input.png", "editscore/output.png")]
 
 
 @pytest.fixture
@@ -154,9 +153,8 @@ def test_emd_with_the_edited_side_masked_alone_is_a_linear_programme(rng: np.ran
     cost = cdist(first, second[cells], "sqeuclidean")
     from_rows = np.kron(np.eye(6), np.ones(4))
     to_columns = np.kron(np.ones(6), np.eye(4))
-    plan = linprog(
-        cost.ravel(), A_eq=np.vstack([from_rows, to_columns]), b_eq=np.r_[np.full(6, 1 / 6), np.full(4, 1 / 4)]
-    )
+    shares = np.r_[np.full(6, 1 / 6), np.full(4, 1 / 4)]
+    plan = linprog(cost.ravel(), A_eq=np.vstack([from_rows, to_columns]), b_eq=shares)
     assert patches.emd(first, second, np.ones(6, bool), cells) == pytest.approx(plan.fun, abs=1e-5)
     assert patches.emd(first, first, np.ones(6, bool), cells) > 0.01  # identical images are apart
 
@@ -166,9 +164,8 @@ def test_structure_similarity_is_the_plain_formula(rng: np.random.Generator) -> 
     loss = np.mean(
         [[(cosine(first[i], first[j]) - cosine(second[i], second[j])) ** 2 for i in range(9)] for j in range(9)]
     )
-    assert patches.structure_similarity(first, second, np.ones(9, bool)) == pytest.approx(
-        1 / (1 + 100 * loss), abs=1e-9
-    )
+    found = patches.structure_similarity(first, second, np.ones(9, bool))
+    assert found == pytest.approx(1 / (1 + 100 * loss), abs=1e-9)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -20,16 +20,8 @@ ROOT = Path(__file__).parents[2]
 PIPELINES = ROOT / "pipelines"
 TASKS = list(NAMES)[:18]
 SHIPPED = sorted(PIPELINES.glob("*_*/*.yaml"))
-EMBEDDED = (
-    "ssim",
-    "emd_both_sides",
-    "delta_e",
-    "L_channel_ssim",
-    "L_channel_ssim_in_region",
-    "structure_similarity",
-    "object_similarity",
-    "tone_residual",
-)
+EMBEDDED = ("ssim", "emd_both_sides", "delta_e", "L_channel_ssim", "L_channel_ssim_in_region")
+EMBEDDED += ("structure_similarity", "object_similarity", "tone_residual")
 
 # Task: the published measures outside the boxes and inside them, each area's primary one first.
 PUBLISHED = {

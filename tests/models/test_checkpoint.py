@@ -45,9 +45,7 @@ REFUSED: list[tuple[Callable[[Path], Any], Callable[[dict[str, torch.Tensor]], A
 
 
 @pytest.mark.parametrize(("load", "change", "words"), REFUSED)
-def test_weights_that_are_missing_of_another_shape_or_not_finite_are_refused(
-    load: Callable[[Path], Any], change: Any, words: str, base_dir: Path, tmp_path: Path
-) -> None:
+def test_weights_that_are_missing_of_another_shape_or_not_finite_are_refused(load, change, words, base_dir, tmp_path):
     broken = changed(base_dir, tmp_path / "broken", change)
     with pytest.raises(FileError, match=words):
         load(broken)

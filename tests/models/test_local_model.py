@@ -31,6 +31,7 @@ LONG = "Make the whole picture look like a rainy night in the city, with lamps"
 
 @pytest.fixture(scope="module")
 def model(base_dir: Path) -> ChatModel:
+    """Trained on nothing: its replies are noise."""
     return load(base_dir)
 
 
@@ -170,12 +171,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def judge(base_dir: Path) -> ChatModel:
-    """Trained on nothing: its replies are noise."""
-    return load(base_dir)
-
-
-@pytest.fixture(scope="module")
 def questions() -> list[Question]:
     texts = ["Remove the cup", "Make the whole picture look like a rainy night in the city, with lamps"]
     return [Question(f"q{i}", texts[i % 2], png(3 * i), png(3 * i + 1), png(3 * i + 2)) for i in range(5)]
@@ -184,8 +179,8 @@ def questions() -> list[Question]:
 class Scripted:
     """Forces a judge's model to say each row's reply: a logits processor for `generate`."""
 
-    def __init__(self, judge: ChatModel, replies: list[str]) -> None:
-        tokenizer = judge.processor.tokenizer
+    def __init__(self, model: ChatModel, replies: list[str]) -> None:
+        tokenizer = model.processor.tokenizer
         self.ids = [[*tokenizer(reply)["input_ids"], tokenizer.eos_token_id] for reply in replies]
         self.step = 0
 
@@ -197,20 +192,20 @@ class Scripted:
         return forced
 
 
-def say(judge: ChatModel, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def say(model: ChatModel, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the model says these replies to a batch of this size, row by row, whatever it would say."""
-    plain = judge.model.generate
+    plain = model.model.generate
 
     def forced(**inputs):
-        return plain(**inputs | {"logits_processor": [*inputs["logits_processor"], Scripted(judge, replies)]})
+        return plain(**inputs | {"logits_processor": [*inputs["logits_processor"], Scripted(model, replies)]})
 
-    monkeypatch.setattr(judge.model, "generate", forced)
+    monkeypatch.setattr(model.model, "generate", forced)
 
 
-def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_unasked(judge, questions, monkeypatch):
+def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_unasked(model, questions, monkeypatch):
     """The model has memory for two chats at a time, and for none of the fourth question."""
-    plain, batches = judge.reply, list[int]()
-    wanted = [verdict.reply for verdict in compare(judge, SHORT, questions, 2)]
+    plain, batches = model.reply, list[int]()
+    wanted = [verdict.reply for verdict in compare(model, SHORT, questions, 2)]
 
     def scarce(chats, *rest):
         if len(chats) > 2 or any(questions[3].source in chat.images for chat in chats):
@@ -218,26 +213,26 @@ def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_u
         batches.append(len(chats))
         return plain(chats, *rest)
 
-    monkeypatch.setattr(judge, "reply", scarce)
-    verdicts = compare(judge, SHORT, questions, 8)
-    assert (judge.batch_size, batches) == (1, [2, 1, 1])
+    monkeypatch.setattr(model, "reply", scarce)
+    verdicts = compare(model, SHORT, questions, 8)
+    assert (model.batch_size, batches) == (1, [2, 1, 1])
     assert verdicts[3].reason == "out of memory, even for one at a time"
     others = [n for n in range(5) if n != 3]
     assert [verdicts[n].reply for n in others] == [wanted[n] for n in others]
 
 
-def test_replies_and_probabilities(judge: ChatModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
+def test_replies_and_probabilities(model: ChatModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
     replies = [completion("Image A"), completion("Image B"), completion("Tie"), "I cannot"]
-    say(judge, replies, monkeypatch)
-    verdicts = compare(judge, SHORT, questions[:4])
+    say(model, replies, monkeypatch)
+    verdicts = compare(model, SHORT, questions[:4])
     assert [v.winner for v in verdicts] == ["Image A", "Image B", "Tie", None]
     assert [v.reply for v in verdicts] == replies
     assert [v.p_a is None for v in verdicts] == [False, False, True, True]
-    assert verdicts[0].p_a == pytest.approx(probability(judge, questions[0], completion("Image A")), abs=1e-5)
-    assert verdicts[1].p_a == pytest.approx(probability(judge, questions[1], completion("Image A")), abs=1e-5)
+    assert verdicts[0].p_a == pytest.approx(probability(model, questions[0], completion("Image A")), abs=1e-5)
+    assert verdicts[1].p_a == pytest.approx(probability(model, questions[1], completion("Image A")), abs=1e-5)
 
 
-def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(judge, questions, monkeypatch):
+def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(model, questions, monkeypatch):
     """None where two places name a winner, or where other tokens do."""
     replies = [
         '{"reason": "Image B lost \u00e9clat", "winner": "Image A"}',
@@ -245,31 +240,30 @@ def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(judg
         '{"reason": "winner: Image B at first", "winner": "Image A"}',
         '{"winner": "Image  A"}',
     ]
-    monkeypatch.setattr(
-        Style, "read", lambda _, text: ("Image B" if '"winner": "Image B"' in text else "Image A", None)
-    )
-    say(judge, replies, monkeypatch)
-    first, last, *others = compare(judge, replace(SHORT, max_new_tokens=80), questions[:4])
+    named = lambda _, text: ("Image B" if '"winner": "Image B"' in text else "Image A", None)  # noqa: E731
+    monkeypatch.setattr(Style, "read", named)
+    say(model, replies, monkeypatch)
+    first, last, *others = compare(model, replace(SHORT, max_new_tokens=80), questions[:4])
     assert (first.winner, last.winner) == ("Image A", "Image B")
-    assert first.p_a == pytest.approx(probability(judge, questions[0], replies[0]), abs=1e-5)
+    assert first.p_a == pytest.approx(probability(model, questions[0], replies[0]), abs=1e-5)
     other = replies[1][: replies[1].index("B")] + "A"
-    assert last.p_a == pytest.approx(probability(judge, questions[1], other + '"}'), abs=1e-5)
+    assert last.p_a == pytest.approx(probability(model, questions[1], other + '"}'), abs=1e-5)
     assert [(v.winner, v.p_a) for v in others] == [("Image A", None)] * 2
 
 
-def probability(judge: ChatModel, question: Question, reply: str) -> float:
+def probability(model: ChatModel, question: Question, reply: str) -> float:
     """p_a from one unpadded forward pass over the prompt and a reply up to its last " A": without generate or batch."""
-    processor = judge.processor
-    text = judge.render(style("pvc").messages(question.instruction))
+    processor = model.processor
+    text = model.render(style("pvc").messages(question.instruction))
     shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
     inputs = processor(images=[shown], text=[text + reply[: reply.rindex(" A")]], return_tensors="pt")
     with torch.no_grad():
-        logits = judge.model(**inputs).logits[0, -1]
+        logits = model.model(**inputs).logits[0, -1]
     a, b = (processor.tokenizer(f" {side}")["input_ids"][0] for side in "AB")
     return torch.softmax(logits[[a, b]], 0)[0].item()
 
 
-def test_a_broken_image_fails_alone(judge: ChatModel):
+def test_a_broken_image_fails_alone(model: ChatModel):
     good = Question("good", "x", png(0), png(1), png(2))
     bad = [
         Question("text", "x", b"not an image", png(1), png(2)),
@@ -277,23 +271,23 @@ def test_a_broken_image_fails_alone(judge: ChatModel):
         Question("empty", "x", png(0), png(1), b""),
         Question("thin", "x", png(0), png(1), png(2, 1, 300)),
     ]
-    verdicts = compare(judge, SHORT, [bad[0], good, bad[1], bad[2], bad[3], swapped(good)], 2)
+    verdicts = compare(model, SHORT, [bad[0], good, bad[1], bad[2], bad[3], swapped(good)], 2)
     reasons = {v.key: v.reason for v in verdicts if v.reply == ""}
     assert [v.key for v in verdicts] == ["text", "good", "cut", "empty", "thin", "good"]
     for key, words in {"text": "source: ", "cut": "a: ", "empty": "b: ", "thin": "too long and thin"}.items():
         assert words in reasons[key]
-    assert compare(judge, SHORT, []) == []
+    assert compare(model, SHORT, []) == []
 
 
-def test_any_size_and_shape_of_image(judge: ChatModel, base_dir: Path):
+def test_any_size_and_shape_of_image(model: ChatModel, base_dir: Path):
     """Height 3 looks like three colour channels to transformers, which would shuffle the image."""
     shapes = [(40, 3), (1, 1), (300, 200), (1, 3), (3, 40)]
     asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
-    for model in (load(base_dir, "bfloat16"), judge):
-        verdicts = compare(model, SHORT, asked, 2)
+    for each in (load(base_dir, "bfloat16"), model):
+        verdicts = compare(each, SHORT, asked, 2)
         faults = [v.reason for v in verdicts if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
         assert faults == [], "an untrained model says what it will, but every image is shown to it"
-    _, height, width = judge.chats.features[asked[-1].source].grid
+    _, height, width = model.chats.features[asked[-1].source].grid
     assert width > height
 
 
@@ -308,9 +302,9 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
         load_model(tmp_path)
 
 
-def test_passes_draw_and_repeat(judge: ChatModel, questions: list[Question]):
+def test_passes_draw_and_repeat(model: ChatModel, questions: list[Question]):
     def replies(asked: list[Question], seeds: list[int], batch_size: int) -> list[str]:
-        found = compare(judge, SHORT, asked, batch_size, temperature=1.0, seeds=seeds)
+        found = compare(model, SHORT, asked, batch_size, temperature=1.0, seeds=seeds)
         return [verdict.reply for verdict in found]
 
     asked = [questions[0], questions[0], swapped(questions[0]), questions[1]]
@@ -321,14 +315,14 @@ def test_passes_draw_and_repeat(judge: ChatModel, questions: list[Question]):
     assert replies(asked, [1, 2, 1, 1], 16) != first
 
 
-def test_scores(judge: ChatModel, monkeypatch: pytest.MonkeyPatch):
+def test_scores(model: ChatModel, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Rubric, "read", lambda _, text: ({"length": float(len(text))}, None))
     form = replace(pointwise(10, "visual_consistency"), max_new_tokens=4)
     asked = [Edit("x", png(0), png(1), key="good"), Edit("x", png(0), b"no image", key="bad")]
-    good, bad = compare(judge, form, asked)
+    good, bad = compare(model, form, asked)
     assert good.scores == {"length": len(good.reply)}
     assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
     assert (bad.key, bad.scores, bad.usage) == ("bad", None, None)
     assert str(bad.reason).startswith("edited: ")
     form = replace(pointwise(10, "visual_quality"), max_new_tokens=4)
-    assert compare(judge, form, asked[:1])[0].usage.images == 1
+    assert compare(model, form, asked[:1])[0].usage.images == 1

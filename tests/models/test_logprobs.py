@@ -64,9 +64,10 @@ def test_tokens_of_one_side_are_summed_where_both_are_known(text, top, expected)
     assert found == (None if expected is None else pytest.approx(expected))
 
 
-@pytest.mark.parametrize(
-    "reply", ['{"winner": "Tie"}', "Image A is better", f"{REPLY} or rather {REPLY}", "", '{"winner": "Image C"}']
-)
+NEITHER = ['{"winner": "Tie"}', "Image A is better", f"{REPLY} or rather {REPLY}", "", '{"winner": "Image C"}']
+
+
+@pytest.mark.parametrize("reply", NEITHER)
 def test_replies_that_do_not_name_one_side_and_tokens_of_another_form_have_none(reply: str) -> None:
     assert p_a([token(letter, {"A": 0.5, "B": 0.5}) for letter in reply]) is None
     for tokens in ([{}], [{"token": 3}], [None], [token(REPLY, {}) | {"top_logprobs": None}]):

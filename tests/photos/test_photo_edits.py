@@ -297,9 +297,8 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
     before = Path("data/photos/pool.parquet").read_bytes()
     pooled(photos=str(folder), filters=filters)
     assert Path("data/photos/pool.parquet").read_bytes() == before
-    with pytest.raises(
-        ValueError, match="no photograph was kept"
-    ):  # the published side: what was kept by the old one does not count
+    # The published side: what was kept by the old one does not count.
+    with pytest.raises(ValueError, match="no photograph was kept"):
         pooled(photos=str(folder), filters={"side_above": 1280, "aesthetic_above": -100.0, "near_bits": 4})
     assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 7
 
@@ -322,9 +321,7 @@ def test_any_number_of_workers_gives_the_same_pool_and_regions(tmp_path: Path, m
     ("devices", "places"),
     [(["auto", "cpu"], ["cuda:0", "cuda:1"]), (["cpu"], ["cpu"]), (["auto", "cuda:1"], ["cuda:1"]), ([], ["cpu"] * 3)],
 )
-def test_models_run_on_each_gpu_or_on_the_one_that_is_named(
-    monkeypatch: pytest.MonkeyPatch, devices: list[str], places: list[str]
-) -> None:
+def test_models_run_on_each_gpu_or_on_the_one_that_is_named(monkeypatch, devices, places) -> None:
     monkeypatch.setattr(local, "gpus", lambda: 2)
     monkeypatch.setattr(local, "cpus", lambda: 3)
     how = {str(n): ClipSetting(backend="clip", model="m", device=device) for n, device in enumerate(devices)}
@@ -474,9 +471,8 @@ def test_clip_scores_are_a_softmax_of_a_hundred_cosines() -> None:
     rng = np.random.default_rng(0)
     shown, told = rng.normal(size=(3, 8)), rng.normal(size=(6, 8))
     for n, score in enumerate(locating.clip_scores(shown, told)):
-        cosines = [
-            shown[n] @ each / np.linalg.norm(shown[n]) / np.linalg.norm(each) for each in told[2 * n : 2 * n + 2]
-        ]
+        both = told[2 * n : 2 * n + 2]
+        cosines = [shown[n] @ each / np.linalg.norm(shown[n]) / np.linalg.norm(each) for each in both]
         odds = np.exp(100 * np.array(cosines) - 100 * max(cosines))
         assert score == pytest.approx(odds[0] / odds.sum(), abs=1e-6)
     assert locating.clip_scores(shown[:1], np.stack([shown[0], -shown[0]])) == [1.0]

@@ -43,9 +43,8 @@ def reasons(dropped: list[CandidateEdit]) -> dict[str, str | None]:
 
 
 def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best() -> None:
-    given = [candidate(f"k{n}", n / 10, png(n), "a" if n > 1 else "b") for n in range(6)] + [
-        candidate("u", None, png(9))
-    ]
+    given = [candidate(f"k{n}", n / 10, png(n), "a" if n > 1 else "b") for n in range(6)]
+    given.append(candidate("u", None, png(9)))
     kept, dropped = curate.select(given, Quotas(top=3, per_task=2))
     assert [each.key for each in kept] == ["k5", "k4", "k1"]
     assert reasons(dropped) == {"u": "unscored: broken", "k3": "quota of a", "k2": "quota of a", "k0": "below the cut"}
@@ -99,9 +98,8 @@ def command(*options: str) -> dict[str, Any]:
 
 def test_on_the_probe_the_kept_half_is_cleaner(rng: Any) -> None:
     """Edits with slight and with heavy damage, in the graph's own files; DINO-I to the source."""
-    prompts = scenes.make_pairs("color_alter", "train", 6, 96, 5) + scenes.make_pairs(
-        "subject_remove", "train", 6, 96, 5
-    )
+    tasks = ("color_alter", "subject_remove")
+    prompts = [pair for task in tasks for pair in scenes.make_pairs(task, "train", 6, 96, 5)]
     records.write(Path("pools.parquet"), prompts, "pools")
     for editor, amount in {"leaky": 1.5, "regenerated": 5.0, "shifted": 9.0}.items():
         rows = []
@@ -139,9 +137,8 @@ def test_pairs_inside_a_file_and_broken_ones() -> None:
     assert (found["edits"], found["scored"], found["kept"]) == (5, 3, 3)
     why = {each["reason"] for each in found["dropped"]}
     assert why == {"unscored: edited: not a PNG, JPEG or WebP image", "unscored: edit: no image"}
-    assert {row["key"] for row in pq.read_table("best/selection.parquet").to_pylist()} == {
-        f"mine-00000{n}" for n in range(3)
-    }
+    chosen = pq.read_table("best/selection.parquet")["key"].to_pylist()
+    assert set(chosen) == {f"mine-00000{n}" for n in range(3)}
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from editjudge.rewards.rewards import RewardService
 from tools import reward_client
 
 BROKEN = picture(1)[:40]
+NO_BYTES = pickle.dumps({"images": ["x"], "prompts": ["x"]})
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +145,7 @@ def test_a_list_of_wrong_items_is_a_few_errors_and_not_one_an_item(form: type[Re
         (400, "1 image, 2 prompt", "/compute", json.dumps({"prompt": ["x", "y"], "image": ["x"]}).encode()),
         (400, "the pickle: it is broken", "/", b"\x80\x04x"),
         (400, "prompts: Field required", "/flow_grpo", pickle.dumps({"images": []})),
-        (
-            400,
-            "images.0: Input should be a valid bytes",
-            "/flow_grpo",
-            pickle.dumps({"images": ["x"], "prompts": ["x"]}),
-        ),
+        (400, "images.0: Input should be a valid bytes", "/flow_grpo", NO_BYTES),
         (404, "Not Found", "/nothing", b""),
     ],
 )
@@ -162,9 +158,8 @@ def test_bad_input_is_refused_in_one_line(running: Running, status: int, words: 
 
 
 def test_an_image_that_takes_minutes_is_not_scored() -> None:
-    assert edit_of("x", picture(1), many_scans(3000, 1000)) == Unscored(
-        "edited image: 1010 scans, more than the limit of 100"
-    )
+    refused = Unscored("edited image: 1010 scans, more than the limit of 100")
+    assert edit_of("x", picture(1), many_scans(3000, 1000)) == refused
 
 
 def test_images_that_are_missing_or_not_base64_fail_alone(running: Running) -> None:
@@ -211,6 +206,10 @@ def test_who_hangs_up_is_not_scored() -> None:
 
 
 def test_the_key_is_a_token_or_the_password_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def posted_by_aiohttp(address: str, body: Any) -> int:
+        async with aiohttp.ClientSession() as session, session.post(address, json=body) as reply:
+            return reply.status
+
     monkeypatch.setenv("REWARD_KEY", "sesame")
     with Running(api_key_env="REWARD_KEY") as running:
         body, address = own((picture(1), picture(2))), f"{running.url}/score"
@@ -227,11 +226,6 @@ def test_the_key_is_a_token_or_the_password_of_the_address(monkeypatch: pytest.M
             reward_client.score(running.url, [edit], key="open")
         assert requests.post(address.replace("//", "//any:sesame@"), json=body, timeout=60).ok
         assert asyncio.run(posted_by_aiohttp(address.replace("//", "//any:sesame@"), body)) == 200
-
-
-async def posted_by_aiohttp(address: str, body: Any) -> int:
-    async with aiohttp.ClientSession() as session, session.post(address, json=body) as reply:
-        return reply.status
 
 
 def test_who_sends_too_slowly_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,9 +103,8 @@ def test_ones_own_photographs_need_models(values: dict[str, Any], capsys: pytest
     said = "regions.segmenter.backend is grabcut and detector.backend drawn: both are drawn or none"
     assert said in found(values, capsys)
     values["regions"] |= {"segmenter": {"backend": "drawn"}, "clip": {"backend": "clip", "model": "m"}}
-    assert "regions.clip.backend is clip and detector.backend drawn: it rates what a model found" in found(
-        values, capsys
-    )
+    said = "regions.clip.backend is clip and detector.backend drawn: it rates what a model found"
+    assert said in found(values, capsys)
 
 
 def test_nothing_of_a_users_may_lie_where_a_stage_makes_its_own(values, capsys) -> None:

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pictures import picture
+from table_files import parquet
 
 from editjudge.core import params, records
 from editjudge.stages import gedit_bench
@@ -28,11 +27,6 @@ def run(**setting: Any) -> list[dict]:
     return records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
 
 
-def published(file: Path, rows: list[dict]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), file)
-
-
 def row(key: Any, image: Any, **changes: Any) -> dict:
     return {"key": key, "instruction": HARD, "source_image": image, "task": "hybrid", "level": 3} | changes
 
@@ -43,7 +37,7 @@ def test_the_published_prompts_come_as_they_are(workdir: Path, form: str) -> Non
     images = [{"bytes": each, "path": "s.png"} for each in data] if form == "struct" else data
     for n in (0, 1):
         part = [row(f"k.{i}", image) for i, image in enumerate(images)][2 * n : 2 * n + 2]
-        published(workdir / f"bench/data/test-0000{n}.parquet", part)
+        parquet(workdir / f"bench/data/test-0000{n}.parquet", part)
     rows = run(path="bench")
     assert [r["key"] for r in rows] == ["k.0", "k.1", "k.2"]
     assert [r["source_image"]["bytes"] for r in rows] == data
@@ -78,7 +72,7 @@ def test_bad_rows_are_counted_and_named(workdir: Path) -> None:
         row("e6", {"bytes": picture(2)[:-40], "path": None}), row("e7", {"bytes": None, "path": "../params.yaml"}),
         row("e8", None),
     ]  # fmt: skip
-    published(workdir / "bench.parquet", [row("good", good), *bad])
+    parquet(workdir / "bench.parquet", [row("good", good), *bad])
     assert [r["key"] for r in run(path="bench.parquet")] == ["good"]
     assert json.loads(Path("metrics/gedit_bench.json").read_text())[0]["refused"] == len(bad)
     with Path("data/refused/gedit_bench.csv").open() as file:
@@ -97,8 +91,8 @@ def test_bad_rows_are_counted_and_named(workdir: Path) -> None:
     [
         (lambda file: file.write_bytes(b"PAR1 no"), "bench.parquet: not readable as Parquet"),
         (lambda file: None, "bench.parquet not found"),
-        (lambda file: published(file, [{"id": "a", "text": "t"}]), "no row can be used as a prompt"),
-        (lambda file: published(file, [row("a/b", {"bytes": b"x", "path": None})]), "no row can be used as a prompt"),
+        (lambda file: parquet(file, [{"id": "a", "text": "t"}]), "no row can be used as a prompt"),
+        (lambda file: parquet(file, [row("a/b", {"bytes": b"x", "path": None})]), "no row can be used as a prompt"),
     ],
     ids=["broken", "missing", "no fields", "no rows"],
 )

@@ -185,10 +185,8 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     assert plot["questions"].sum() == 3
     assert (plot["accuracy"] == 1).all()
     accuracy = pd.read_csv(repository / "plots/accuracy/small.csv")
-    assert accuracy[["judge", "task", "accuracy", "n"]].values.tolist() == [
-        ["measures", "all", 1, 3],
-        ["measures", "color_alter", 1, 3],
-    ]
+    told = accuracy[["judge", "task", "accuracy", "n"]].values.tolist()
+    assert told == [["measures", task, 1, 3] for task in ("all", "color_alter")]
 
 
 def change(repository: Path, **sections: object) -> None:
@@ -271,13 +269,10 @@ def test_every_interval_of_a_judge_is_of_whole_photos() -> None:
         rated.append(replace(own, ratings=((worth,), (1 - worth,))))
         seen = np.array([worth, 1 - worth]) + rng.normal(size=2) * (9 if photo % 2 else 0.1)
         scores.append(scored_answer(own.key, *seen.tolist()))
-    photos, alone = (
-        [
-            report.judge_report(its, judge_benchmark.to_verdicts("j", its, said))
-            for its, said in ((clustered(items), answers), (clustered(rated), scores))
-        ]
-        for clustered in (list, lambda of: [replace(i, cluster=i.key) for i in of])
-    )
+    photos, alone = [], []
+    for its, said in ((items, answers), (rated, scores)):
+        for found, clustered in ((photos, its), (alone, [replace(i, cluster=i.key) for i in its])):
+            found.append(report.judge_report(clustered, judge_benchmark.to_verdicts("j", clustered, said)))
     for few, many in zip(photos, alone, strict=True):
         for part in ("accuracy", "four_way", "tuples"):
             assert few[part] is None or width(few[part]) > 1.5 * width(many[part]), part

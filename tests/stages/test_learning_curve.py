@@ -63,8 +63,7 @@ def test_a_judge_learns_what_the_labels_say_and_a_smaller_part_lies_in_a_larger_
     assert all(pair in whole for pair in half)
     swapped = learning_curve.part_of(pairs, 0.5, True)
     assert all(a["winner"] != b["winner"] and a["key"] == b["key"] for a, b in zip(half, swapped, strict=True))
-    Path("params.yaml").write_text(
-        yaml.safe_dump(params.load() | {"learning_curve": {"judge": {"shares": [0.5, 1.5]}}})
-    )
+    wrong = params.load() | {"learning_curve": {"judge": {"shares": [0.5, 1.5]}}}
+    Path("params.yaml").write_text(yaml.safe_dump(wrong))
     with pytest.raises(params.ParamsError, match=r"learning_curve\.judge\.shares\.1 must be"):
         learning_curve.run("judge")

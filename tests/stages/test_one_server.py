@@ -37,12 +37,9 @@ def test_dimensions_of_an_arena_start_one_server_and_hash_once(base_dir, workdir
         {"key": f"p{n}", "task": "t", "instruction": f"Make it {n}.", "source_image": {"bytes": picture(n)}}
         for n in range(4)
     ]
+    done = {"status": "done", "damage": None}
     gallery = {
-        model: {
-            p["key"]: {"image": picture(100 + 10 * m + n), "status": "done", "damage": None}
-            for n, p in enumerate(prompts)
-        }
-        for m, model in enumerate("abc")
+        model: {f"p{n}": done | {"image": picture(100 + 10 * m + n)} for n in range(4)} for m, model in enumerate("abc")
     }
     pairs, _ = compare_models.pairs_of(prompts, gallery)
     files = [file for folder in (how["model"], how["adapter"]) for file in Path(folder).rglob("*") if file.is_file()]

@@ -314,8 +314,7 @@ def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is
         assert (missing, (responses["strength"] == 1.0).sum(), len(responses)) == counts
     # A measure that does not get worse with each step is named.
     bad, _ = measure_response.respond([ladder], [measured([0.9, 0.4, 0.5, 0.4, 0.5])])
-    assert measure_response.report(measure_response.to_rows(bad), 0, 0)["not_monotone"] == [
-        {"area": "image", "measure": "ssim"}
-    ]
+    named = measure_response.report(measure_response.to_rows(bad), 0, 0)["not_monotone"]
+    assert named == [{"area": "image", "measure": "ssim"}]
     found = records.read_details(ROOT / "metrics/measure_response.json")  # that the graph wrote last
     assert found["measures"] == found["monotone"] >= 13

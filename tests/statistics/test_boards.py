@@ -179,9 +179,8 @@ def test_models_and_prompts_are_asked_about_alike():
 def test_the_width_is_that_of_the_boards_intervals():
     matches = all_pairs(arena(1, models=4, prompts=8, spread=1.0))
     rows = ratings.leaderboard(matches, replicates=1).models
-    assert ratings.interval_width(matches) == pytest.approx(
-        np.mean([row["high"] - row["low"] for row in rows]), abs=1e-5
-    )
+    widths = [row["high"] - row["low"] for row in rows]
+    assert ratings.interval_width(matches) == pytest.approx(np.mean(widths), abs=1e-5)
 
 
 def test_a_quarter_of_the_questions_is_better_spread_than_asked_of_a_quarter_of_the_prompts():

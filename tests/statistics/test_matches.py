@@ -36,11 +36,8 @@ def saved(folder: Path, text: str | bytes = "", name: str = "m.jsonl") -> Path:
 
 
 def rows(table: pd.DataFrame) -> list[tuple]:
-    return list(
-        table[["prompt", "model_a", "model_b", "winner", "dimension", "judge", "task"]].itertuples(
-            index=False, name=None
-        )
-    )
+    columns = ["prompt", "model_a", "model_b", "winner", "dimension", "judge", "task"]
+    return list(table[columns].itertuples(index=False, name=None))
 
 
 def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):

@@ -164,6 +164,5 @@ def test_exchanging_sides_and_renaming_change_nothing(answers):
     groups, firsts, seconds, _ = rows(answers)
     other = [{A: B, B: A}.get(answer, answer) for answer in answers]
     renamed = {name: f"x{NAMES.index(name) * 3 % 5}" for name in NAMES}
-    assert transitivity(groups, [renamed[b] for b in seconds], [renamed[a] for a in firsts], other) == transitivity(
-        groups, firsts, seconds, answers
-    )
+    found = transitivity(groups, [renamed[b] for b in seconds], [renamed[a] for a in firsts], other)
+    assert found == transitivity(groups, firsts, seconds, answers)

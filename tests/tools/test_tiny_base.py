@@ -115,9 +115,8 @@ def test_a_batch_is_what_the_processor_makes():
         + "<|im_end|>\n"
         for text, side in zip(instructions, winner, strict=True)
     ]
-    expected = processor(
-        images=[list(row) for row in images], text=texts, padding=True, padding_side="right", return_tensors="pt"
-    )
+    how = {"padding": True, "padding_side": "right", "return_tensors": "pt"}
+    expected = processor(images=[list(row) for row in images], text=texts, **how)
     assert torch.equal(batch.input_ids, expected["input_ids"])
     assert torch.equal(batch.attention_mask, expected["attention_mask"])
     assert torch.equal(batch.image_grid_thw, expected["image_grid_thw"])
@@ -211,10 +210,8 @@ def test_a_question_names_the_edit_that_has_more_and_its_opposite_the_other(n: i
         only = np.where(np.arange(len(contrasts)) == n, contrasts, 0)
         rng = np.random.default_rng(1)
         asked = [question for _ in range(40) if (question := looks.ask(only, rng, "zorf")).number < 16]
-        assert {(question.text, question.winner) for question in asked} == {
-            (looks.QUESTIONS[2 * n], first),
-            (looks.QUESTIONS[2 * n + 1], 1 - first),
-        }
+        expected = {(looks.QUESTIONS[2 * n], first), (looks.QUESTIONS[2 * n + 1], 1 - first)}
+        assert {(question.text, question.winner) for question in asked} == expected
 
 
 def test_words_of_no_meaning_are_answered_by_chance_and_the_judges_question_is_never_asked() -> None:

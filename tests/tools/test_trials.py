@@ -58,9 +58,8 @@ def test_mutants_are_read_or_refused_by_name(name: str) -> None:
     assert ended["named"] or name in ("JSONL", "CSV", "path"), "whose rows are refused one by one"
 
 
-PARTS = st.one_of(
-    st.text(), st.sampled_from(["..", ".", "/", "\\", "up", "in", "image.png", "secret.png", "out.png", "~"])
-)
+NAMES = st.sampled_from(["..", ".", "/", "\\", "up", "in", "image.png", "secret.png", "out.png", "~"])
+PARTS = st.one_of(st.text(), NAMES)
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -139,9 +138,8 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     accelerator.random_base.write(tmp_path / "base", shape)
     [pair], pictures = accelerator.samples(1, shape.pixels)
     processor = load_processor(tmp_path / "base")
-    text = processor.apply_chat_template(
-        style("pvc").messages(pair.instruction), tokenize=False, add_generation_prompt=True
-    )
+    chat = style("pvc").messages(pair.instruction)
+    text = processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     shown = [images.decode(pictures[getattr(pair, name)]) for name in SIDES]
     inputs = processor(images=[shown], text=[text], return_tensors="pt")
     net = load_model(tmp_path / "base")

@@ -1,7 +1,5 @@
 """The embedded score of photographs, and LAION's predictor with tiny random weights."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -35,9 +33,7 @@ def test_blur_and_grey_lower_the_score(photo: np.ndarray) -> None:
     assert 0 <= score(photo) <= 10
 
 
-def test_laions_predictor_is_its_layers_on_unit_embeddings_and_a_head_that_does_not_fit_is_named(
-    tmp_path: Path, photo: np.ndarray
-) -> None:
+def test_laions_predictor_is_its_layers_on_unit_embeddings_and_a_head_that_does_not_fit_is_named(tmp_path, photo):
     clip = ClipTowers("w.model", str(clip_folder(tmp_path / "clip")))
     head = laion_head(tmp_path / "head.safetensors")
     found = LaionPredictor("w", clip, str(head)).scores([photo, photo[::-1]])

@@ -16,19 +16,15 @@ from editjudge.vision.depth import DepthAnything, fitted_size
 WHERE = "measures.depth.model"
 
 
-@pytest.fixture
-def pictures(rng: np.random.Generator) -> list[np.ndarray]:
-    shapes = [(72, 96), (40, 37), (72, 96), (1, 1), (150, 60), (1, 300), (72, 96)]
-    return [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.write("depth", tmp_path_factory.mktemp("depth"))
 
 
 @torch.inference_mode()
-def test_it_is_the_model_called_by_hand(folder: Path, pictures: list[np.ndarray]) -> None:
+def test_it_is_the_model_called_by_hand(folder: Path, rng: np.random.Generator) -> None:
+    shapes = [(72, 96), (40, 37), (72, 96), (1, 1), (150, 60), (1, 300), (72, 96)]
+    pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
     found = DepthAnything(WHERE, str(folder), batch_size=2).maps(pictures)
     model = DepthAnythingForDepthEstimation.from_pretrained(folder).eval()
     processor = DPTImageProcessorPil.from_pretrained(folder)

@@ -324,9 +324,8 @@ def test_on_a_gpu_faces_run_with_pypis_onnxruntime_too(folder: Path, crowd: np.n
 
 PERSON = (24, 24, 176, 192)
 OF_ATTRIBUTES = tuple(name for names in ATTRIBUTES.values() for name in names)
-EVERYTHING = Recipe(
-    "t", (("unedit_area", ("bg_faceID_sim",)), ("edit_area", ("max_match_face_ID_sim", *OF_ATTRIBUTES))), "edit_area"
-)
+AREAS = (("unedit_area", ("bg_faceID_sim",)), ("edit_area", ("max_match_face_ID_sim", *OF_ATTRIBUTES)))
+EVERYTHING = Recipe("t", AREAS, "edit_area")
 BEST = {1: 1.0, -1: 0.0}
 
 
@@ -418,14 +417,12 @@ def test_an_edit_without_faces_is_unscored_with_a_reason_and_the_rest_is_measure
 
 def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged(astronaut, rng) -> None:
     edits = [(astronaut + rng.normal(0, sigma, astronaut.shape)).clip(0, 255).astype(np.uint8) for sigma in (2, 6, 18)]
-    recipe = Recipe(
-        "t", (("image", ("face_ID_sim", *ATTRIBUTES["face_texture"], "face_geometry_L2_distance")),), "image"
-    )
+    names = ("face_ID_sim", *ATTRIBUTES["face_texture"], "face_geometry_L2_distance")
+    recipe = Recipe("t", (("image", names),), "image")
     models = Models(SlotSetting(device="cpu"))
     asked = tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
-    rows = batch.measure_group(
-        [batch.Original(images.encode_png(astronaut), ((40, 30, 190, 200),), recipe, asked)], models
-    )
+    given = batch.Original(images.encode_png(astronaut), ((40, 30, 190, 200),), recipe, asked)
+    rows = batch.measure_group([given], models)
     for n, name in enumerate(recipe.areas[0][1][:-1]):
         values = [row["measures"][n]["value"] * DIRECTIONS[name] for row in rows]
         assert values == sorted(values, reverse=True), name

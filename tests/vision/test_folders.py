@@ -43,11 +43,6 @@ def own(sound: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
     return lambda kind: Path(shutil.copytree(sound(kind), tmp_path / kind))
 
 
-@pytest.fixture
-def folder(own: Callable[[str], Path]) -> Path:
-    return own("clip")
-
-
 def rewritten(name: str, **values: object) -> Callable[[Path], None]:
     """Changes fields of a JSON file of the folder."""
 
@@ -70,10 +65,6 @@ def sharded(*names: str) -> Callable[[Path], None]:
     return change
 
 
-def pickled(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
 def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
@@ -93,6 +84,9 @@ def with_rows(name: str, count: int) -> Callable[[Path], None]:
     return change
 
 
+PICKLED = "has no model.safetensors; .* name a revision of the hub that has them, as in owner/name@refs"
+
+
 def unnamed(folder: Path) -> None:
     names = json.loads((folder / CONFIG).read_text())["id2label"]
     rewritten(CONFIG, id2label={n: f"LABEL_{n}" for n in names})(folder)
@@ -105,7 +99,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str]] = [
     ("clip", written(CONFIG, b"[1]"), "holds no JSON object"),
     ("clip", rewritten(CONFIG, model_type="dinov2"), "type 'dinov2', not clip or clip_vision_model"),
     ("clip", without(PROCESSOR), "has no preprocessor_config.json"),
-    ("clip", pickled, "has no model.safetensors; .* name a revision of the hub that has them, as in owner/name@refs"),
+    ("clip", lambda at: (at / "model.safetensors").rename(at / "pytorch_model.bin"), PICKLED),
     ("clip", rewritten(PROCESSOR, image_mean=None), "image_mean must be a list, not None"),
     ("clip", rewritten(PROCESSOR, image_std=[0.2, 0, 0.2]), "image_std.1 must be above 0"),
     ("clip", rewritten(PROCESSOR, resample=77), "resample must be at most 5, not 77"),
@@ -175,6 +169,6 @@ def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) ->
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus", "xla"])
-def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, folder: Path) -> None:
+def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, sound) -> None:
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: its device '{device}' cannot be used here"):
-        ClipEncoder(WHERE, str(folder), device)
+        ClipEncoder(WHERE, str(sound("clip")), device)

@@ -63,9 +63,8 @@ def features(rgb: np.ndarray, weights: Weights) -> list[np.ndarray]:
 
 def by_numpy(first: np.ndarray, second: np.ndarray, weights: Weights) -> float:
     layers = zip(features(first, weights), features(second, weights), strict=True)
-    return sum(
-        float((weights[f"lin{n}.model.1.weight"][0] * (a - b) ** 2).sum(0).mean()) for n, (a, b) in enumerate(layers)
-    )
+    weighted = (weights[f"lin{n}.model.1.weight"][0] * (a - b) ** 2 for n, (a, b) in enumerate(layers))
+    return sum(float(each.sum(0).mean()) for each in weighted)
 
 
 @pytest.mark.parametrize(("height", "width"), [(31, 31), (64, 64), (72, 97), (40, 150)])

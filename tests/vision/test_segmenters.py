@@ -13,19 +13,8 @@ from editjudge.measures.pixel import iou
 from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
 
 WHERE = "measures.sam2.model"
-BOXES: list[list[Box]] = [
-    [(10, 10, 60, 50), (50, 5, 90, 70)],
-    [(0, 0, 17, 40)],
-    [],
-    [(0, 0, 1, 1), (-5, -5, 8, 8)],
-    [(1, 20, 3, 200)],
-]
-
-
-@pytest.fixture
-def pictures(rng: np.random.Generator) -> list[np.ndarray]:
-    shapes = [(72, 96), (40, 17), (64, 64), (1, 1), (200, 3)]
-    return [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
+BOXES: list[list[Box]] = [[(10, 10, 60, 50), (50, 5, 90, 70)], [(0, 0, 17, 40)], []]
+BOXES += [[(0, 0, 1, 1), (-5, -5, 8, 8)], [(1, 20, 3, 200)]]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +39,10 @@ def by_hand(model: Sam2Model, rgb: np.ndarray, box: Box) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["sam2", "sam2_video"])
-def test_sam2_is_the_model_called_by_hand(kind: str, folder: Path, pictures: list[np.ndarray], tmp_path: Path) -> None:
+def test_sam2_is_the_model_called_by_hand(kind: str, folder: Path, rng: np.random.Generator, tmp_path: Path) -> None:
     """Published checkpoints of SAM 2.1 are of the type sam2_video: the image model with the memory of videos."""
+    shapes = [(72, 96), (40, 17), (64, 64), (1, 1), (200, 3)]
+    pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
     if kind == "sam2_video":
         folder = tiny_models.save(tiny_models.sam2_video(Sam2Model.from_pretrained(folder)), tmp_path)
     assert f'"model_type": "{kind}"' in (folder / "config.json").read_text()
@@ -89,9 +80,7 @@ def test_boxes_keep_their_precision_in_bfloat16(folder: Path) -> None:
 
 def test_the_vision_encoder_runs_once_an_image(folder, photo, monkeypatch) -> None:
     segmenter, counted = Sam2Segmenter(WHERE, str(folder)), []
-    segmenter.model.vision_encoder.register_forward_hook(
-        lambda _module, given, _kwargs, _found: counted.append(1), with_kwargs=True
-    )
+    segmenter.model.vision_encoder.register_forward_hook(lambda *_: counted.append(1))
     segmenter.masks([photo, photo], [[(0, 0, 9, 9), (5, 5, 50, 50), (9, 9, 40, 30)], [(0, 0, 9, 9)]])
     assert len(counted) == 1
 
