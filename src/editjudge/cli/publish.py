@@ -4,7 +4,6 @@ from, and whether the graph gives it here.
 Finished records are the measures and the judges' replies in work/, a Parquet file for each item; no images. A record
 has the fingerprint of all it depends on, its code too, so an outdated one is never used."""
 
-import hashlib
 import importlib.metadata
 import json
 import os
