@@ -242,9 +242,9 @@ def test_magicbrush_and_aurora(load: Importer, tmp_path: Path, ending: str) -> N
 
 
 LONG = (  # as long as the published rows are: the first of Pico-Banana has 321 characters
-    "Adjust the hue of the large, wind-blown flag that hangs over the upper right corner of the weathered brick façade "
+    "Adjust the hue of the big, wind-blown flag that hangs over the upper right corner of the old brick façade "
     "so that it reads as a deep, slightly desaturated teal in place of today's red, keep the fabric's folds, the shadow "
-    "that it throws on the wall and the direction of the light as they are, and leave every other thing in the picture "
+    "that it throws on the wall and the direction of the light as they are, and leave everything else in the picture "
     "untouched, down to the grain."
 )
 
@@ -256,7 +256,7 @@ def test_a_row_of_full_length_whose_image_has_the_path_of_another_machine(load: 
     absent = "/home/someone/pico/openimage_source_images/2_o.jpg"
     rows = [pico(1, text=LONG, local_input_image=local), pico(2, local_input_image=absent)]
     filters = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]["filters"]
-    assert len(LONG) > 321 and filters["instruction_least"] <= len(LONG) <= filters["instruction_most"]
+    assert 321 < len(LONG) <= filters["instruction_most"]
     file = jsonl(tmp_path / "sft.jsonl", *rows)
     found = load("subject_remove", "pico_banana", file, images=str(tmp_path), filters={"instruction_most": 4000})
     assert (found.instructions, found.reasons) == ([LONG], [(1, "image missing")])
@@ -287,7 +287,7 @@ def test_magicbrush_from_the_hub(load: Importer, tmp_path: Path, white: bool) ->
     ]
     found = load("subject_remove", "magicbrush", parquet(tmp_path / "dev-00000-of-00004.parquet", rows))
     keys = [f"subject_remove.s.magicbrush_{end}" for end in ("242679_1", "242679_2", "7_1")]
-    assert [row["key"] for row in found.rows] == keys and not found.refused
+    assert ([row["key"] for row in found.rows], found.refused) == (keys, [])
     assert [[r["box"] for r in row["regions"]] for row in found.rows] == [[[4, 6, 20, 30]]] * 3
 
 
@@ -324,7 +324,8 @@ def test_published_keys_that_are_not_unique_lose_no_row(load: Importer, tmp_path
     rows = [unicedit("a" * 32, "Subject Removal", n) for n in (1, 2, 1)]
     found = load("subject_remove", "unicedit", parquet(tmp_path / "t.parquet", rows))
     [first, second] = [row["key"] for row in found.rows]
-    assert first == f"subject_remove.s.{'a' * 32}" and second.startswith(f"{first}-") and len(second) <= 120
+    assert first == f"subject_remove.s.{'a' * 32}"
+    assert second.startswith(f"{first}-")
     assert found.reasons == [(2, "duplicate pair")]
 
 
