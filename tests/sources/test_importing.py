@@ -243,8 +243,8 @@ def test_magicbrush_and_aurora(load: Importer, tmp_path: Path, ending: str) -> N
 
 LONG = (  # as long as the published rows are: the first of Pico-Banana has 321 characters
     "Adjust the hue of the big, wind-blown flag that hangs over the upper right corner of the old brick façade "
-    "so that it reads as a deep, slightly desaturated teal in place of today's red, keep the fabric's folds, the shadow "
-    "that it throws on the wall and the direction of the light as they are, and leave everything else in the picture "
+    "so that it reads as a deep, slightly desaturated teal in place of today's red, keep the folds of the fabric, its "
+    "shadow on the wall and the direction of the light as they are, and leave everything else in the picture "
     "untouched, down to the grain."
 )
 
