@@ -8,8 +8,9 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from cyclopts import Parameter
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
@@ -18,6 +19,7 @@ from editjudge.cli.printing import table
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
+from editjudge.editors.settings import Api
 from editjudge.labels import thresholds as moving
 from editjudge.stages.graph import lists, plan
 from editjudge.stages.graph.check import mistakes
@@ -138,14 +140,17 @@ def profile(name: str, *, dry: bool = False) -> None:
     print(f"params.yaml and dvc.yaml have the profile {name}. Now: make check, then dvc repro")
 
 
-def add_editor(*names: str) -> None:
+def add_editor(*names: str, form: Annotated[Api | None, Parameter("--api")] = None) -> None:
     """Put ready editing models into params.yaml, before those that are there. The file's comments stay.
 
     Args:
-        names: Entries of configs/editors.yaml."""
+        names: Entries of configs/editors.yaml.
+        form: All entries whose API speaks this form, too."""
+    values, ready = _read(PARAMS), _read(TABLE)
+    spoken = {name: each.get("api", "openai") for name, each in ready.items() if each["kind"] == "api"}
+    names += tuple(name for name, own in spoken.items() if own == form and name not in names)
     if not names:
         raise ParamsError(f"name entries of {TABLE}")
-    values, ready = _read(PARAMS), _read(TABLE)
     if not isinstance(values, CommentedMap) or not isinstance(entered := values.get("editors"), CommentedMap):
         raise ParamsError(f"{PARAMS} has no section editors")
     for name in names:

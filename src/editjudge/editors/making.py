@@ -14,13 +14,17 @@ from editjudge.editors.settings import ApiSetting, DiffusersSetting, Making, Pro
 from editjudge.engine import progress
 from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, spread
 
-DIFFUSERS, API = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # what loads torch, and aiohttp
+DIFFUSERS, OPENAI = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # load torch, and aiohttp
+API = "editjudge.editors.api.forms."
 
 
 def code(setting: Making) -> str:
     """The version of the code that an image depends on. Of an API's, which cost money, what is sent and checked."""
-    own = DIFFUSERS if isinstance(setting, DiffusersSetting) else API
-    own = ProceduralEditor.__module__ if isinstance(setting, ProceduralSetting) else own
+    own = DIFFUSERS
+    if isinstance(setting, ApiSetting):
+        own = OPENAI if setting.api == "openai" else API + setting.api
+    elif isinstance(setting, ProceduralSetting):
+        own = ProceduralEditor.__module__
     return identity(own, protocol.__name__)
 
 

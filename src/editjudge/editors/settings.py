@@ -21,6 +21,9 @@ RUNNING = frozenset(
     {"workers", "timeout", "gpus_per_worker", "offload", "base_url", "api_key_env", "per_minute", "max_in_flight",
      "connect_timeout", "tries", "megabytes", "price", "budget"}
 )  # fmt: skip
+Api: TypeAlias = Literal["openai", "gemini", "chat_images", "seedream", "bfl", "fal", "replicate", "dashscope"]
+CHOOSES_FIELD = ("bfl", "fal", "replicate", "seedream")  # whose models name the source's field themselves
+BEFORE = {"ask": None, "api": "openai", "image_field": None}  # what fields are where an entry does not give them
 Seed: TypeAlias = Annotated[Count, Field(le=2**63 - 1)]
 Ask: TypeAlias = Annotated[Whole, Field(ge=1, le=5)]
 
@@ -52,7 +55,7 @@ PipelineArguments: TypeAlias = Annotated[
 ApiArguments: TypeAlias = Annotated[
     Mapping[Text, Any],
     _plain("every request has its own, and asks for one image", False, "image", "image[]", "mask", "prompt", "model",
-           "n", "stream", "partial_images", "seed"),
+           "n", "stream", "partial_images", "seed", "contents", "messages", "input", "input_image", "image_url"),
 ]  # fmt: skip
 
 
@@ -131,9 +134,11 @@ class ImageBudget:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ApiSetting:
-    """An editing model behind an OpenAI-compatible images/edits endpoint.
+    """An editing model behind the API of a provider.
 
-    base_url, model: such as https://api.openai.com/v1 and gpt-image-1.5. api_key_env: the environment variable with the
+    api: the form that it speaks (`editors.api.forms`). base_url, model: such as https://api.openai.com/v1 and
+    gpt-image-1.5. image_field: where the source goes, `name`, or `name[]` in a list; None: as usual in the form.
+    api_key_env: the environment variable with the
     key. data, benchmark: more fields of a request for the pools and for the arena, such as size and quality. send_seed:
     whether each request has its record's seed. per_minute: requests; 0: no limit. timeout, connect_timeout: seconds of
     one try. megabytes: of an image that comes. price: money an image. ask: the quality, 1 to 5, asked for in words."""
@@ -142,6 +147,8 @@ class ApiSetting:
     base_url: Address
     model: Text
     seed: Seed
+    api: Api = "openai"
+    image_field: Text | None = None
     api_key_env: Text = NO_KEY
     data: ApiArguments = field(default_factory=dict)
     benchmark: ApiArguments = field(default_factory=dict)
@@ -159,6 +166,8 @@ class ApiSetting:
     def __post_init__(self) -> None:
         if self.budget.money and not self.price:
             raise Wrong("price", "is missing: a budget of money needs it")
+        if self.image_field is not None and self.api not in CHOOSES_FIELD:
+            raise Wrong("image_field", f"is for {', '.join(CHOOSES_FIELD)}: the form {self.api} has a place of its own")
 
     def key(self) -> str | None:
         """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""
@@ -211,6 +220,6 @@ def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any
     left_out = RUNNING | {"benchmark" if use == "data" else "data"}
     if isinstance(setting, ApiSetting) and not setting.send_seed:
         left_out |= {"seed"}
-    if getattr(setting, "ask", None) is None:
-        left_out |= {"ask"}  # images that were made before there was such a field stay
+    # Images that were made before there were such fields stay.
+    left_out |= {name for name, old in BEFORE.items() if getattr(setting, name, old) == old}
     return {name: value for name, value in asdict(setting).items() if name not in left_out}

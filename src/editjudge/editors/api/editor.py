@@ -1,4 +1,4 @@
-"""An editing model behind an OpenAI-compatible images/edits endpoint, asked for many edits at a time."""
+"""An editing model behind the API of a provider (`editjudge.editors.api.forms`), asked for many edits at a time."""
 
 import asyncio
 import sys
@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from editjudge.core import images
 from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.tables import RowError
-from editjudge.editors.api import reply
-from editjudge.editors.protocol import Edited, EditFailed, Keep, Outcome, Request, Requests, attempt
+from editjudge.editors.api import form
+from editjudge.editors.protocol import SIDE_ENOUGH, Edited, EditFailed, Keep, Outcome, Request, Requests, attempt
 from editjudge.editors.settings import ApiSetting
-from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Connection, Endpoint, EndpointError, Refused
+from editjudge.models.endpoint.client import TOO_LARGE, Body, CallFailed, Connection, Endpoint, EndpointError, Refused
 
 WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place
 DOWN = 20  # edits in a row that the endpoint did not answer, after which no more are asked for
@@ -39,10 +37,11 @@ class ApiEditor:
     timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down)."""
 
     def __init__(self, setting: ApiSetting, name: str) -> None:
-        self.setting, self.name = setting, name
+        self.setting, self.name, self.form = setting, name, form.load(setting.api)
         self.line = Connection(
             setting.base_url,
             setting.key(),
+            header=self.form.header,
             most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
             **{field: getattr(setting, field) for field in OF_THE_LINE},
         )
@@ -110,10 +109,14 @@ class ApiEditor:
         if self.setting.send_seed:
             arguments["seed"] = request.seed % SEEDS
 
-        async def write() -> aiohttp.FormData:
+        asked = form.Asked(
+            bytes(request.image), request.instruction, self.setting.model, arguments, self.setting.image_field
+        )
+
+        async def write() -> Body:
             if self.closed is not None:
                 raise self.closed
-            body = reply.multipart(bytes(request.image), request.instruction, self.setting.model, arguments)
+            body = self.form.write(asked)
             self._check_budget()
             self.requests, self.spent = self.requests + 1, self.spent + 1
             return body
@@ -121,13 +124,19 @@ class ApiEditor:
         def failed(kind: str) -> None:  # its status where the try was answered by an error, which costs nothing
             self.spent -= kind.isdigit() and kind != "200"
 
+        answer: bytes | str
         try:
-            answer, _, _ = await self.endpoint.post("images/edits", write, reply.read, failed)
+            path = self.form.path(self.setting.model)
+            answer, _, _ = await self.endpoint.post(path, write, self.form.read, failed)
         except CallFailed as failure:
             raise self._failure(failure) from None
         self.answered, self.failed_in_a_row = True, 0
         edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer)
-        return attempt(lambda _: edited, request)
+        outcome = attempt(lambda _: edited, request)
+        # Of another shape, it has been paid for: it is resized to the source where it is measured, as all edits are,
+        # and metrics/candidates.json lists it.
+        kept = outcome.kind == "wrong_size" and max(edited.image.shape) >= SIDE_ENOUGH
+        return Outcome(images.encode_png(edited.image), None) if kept else outcome
 
     def _check_budget(self) -> None:
         """Raises EditFailed where nothing is left. One that hung or was cut may have been worked on: it is paid."""
@@ -138,7 +147,7 @@ class ApiEditor:
     def _failure(self, failure: CallFailed) -> EditFailed:
         if failure.kind == TOO_LARGE:
             return EditFailed(BROKEN, failure.reason)
-        failed = reply.refusal(failure) if isinstance(failure, Refused) else EditFailed(failure.kind, failure.reason)
+        failed = form.refusal(failure) if isinstance(failure, Refused) else EditFailed(failure.kind, failure.reason)
         if failed.kind == "refused":
             self.answered, self.failed_in_a_row = True, 0
             return failed

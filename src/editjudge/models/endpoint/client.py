@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Self, TypeAlias, TypeVar
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,11 +26,13 @@ from editjudge.core.downloads import retry_after
 from editjudge.core.errors import UserError, printable
 from editjudge.models.endpoint.replies import END_OF_THINKING, THINKING
 
+DONE = (200, 201, 202)
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
-HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
+HOPELESS = {401: "the key is refused", 402: "no credit is left", 404: "unknown model or path"}
 QUOTA = "insufficient_quota"  # a 429 that does not pass
 LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # most seconds between tries, which double from try to try
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds before it is asked whether work is done, which double, too
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUOTED = 300  # characters of an endpoint's words in a reason
 HIDDEN = "[key]"
@@ -79,6 +81,12 @@ class Refused(CallFailed):
         return self.status == FORBIDDEN or bool(OF_THE_KEY.search(self.text))
 
 
+class Later(NamedTuple):
+    """In an answer's place: the work is not done yet. url: where to ask again; None: where was asked last."""
+
+    url: str | None = None
+
+
 @dataclass(frozen=True)
 class Completion:
     """What came back. tokens: `choices[0].logprobs.content`; tokens_in, tokens_out: None where nothing says it. cut:
@@ -102,7 +110,8 @@ class Completion:
 
 @dataclass(frozen=True)
 class Connection:
-    """How an endpoint is reached. timeouts: seconds of one try. per_minute, 0: no limit. most_bytes: of a reply."""
+    """How an endpoint is reached. header: the key's, with {} in its place. timeouts: seconds of one try, and of work
+    that is asked for again. per_minute, 0: no limit. most_bytes: of a reply."""
 
     base_url: str
     key: str | None = field(default=None, repr=False)
@@ -112,6 +121,7 @@ class Connection:
     connect_timeout: float = 10.0
     tries: int = 6
     most_bytes: int = MOST_BYTES
+    header: tuple[str, str] = ("Authorization", "Bearer {}")
 
 
 class Endpoint:
@@ -125,7 +135,8 @@ class Endpoint:
     async def __aenter__(self) -> Self:
         headers, url = {"Accept": "application/json"}, urlsplit(self.line.base_url)
         if self.line.key is not None:
-            headers["Authorization"] = f"Bearer {self.line.key}"
+            name, value = self.line.header
+            headers[name] = value.format(self.line.key)
         direct = url.hostname in LOOPBACK or proxy_bypass(url.netloc)
         self._session = aiohttp.ClientSession(
             headers=headers,
@@ -143,11 +154,12 @@ class Endpoint:
         self,
         path: str,
         write: Callable[[], Awaitable[Body]],
-        read: Callable[[bytes], T],
+        read: Callable[[bytes], T | Later],
         failed: Callable[[str], None] = lambda kind: None,
     ) -> tuple[T, int, float]:
         """What `read` makes of the answer to a request, whose body `write` gives anew for each try; the tries that it
-        took; the seconds from the first one, waits included.
+        took; the seconds from the first one, waits included. Where `read` gives Later, what was asked for has been
+        taken on: it is asked whether it is done, and a failure of that does not ask for the work anew.
 
         A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, an answer for which `read` raises
         TryFailed) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
@@ -163,7 +175,8 @@ class Endpoint:
                 body = await write()
                 tries += 1
                 try:
-                    return read(await self._send(url, body)), tries, time.monotonic() - start
+                    answer = await self._done(url, read(await self._send(url, body)), read)
+                    return answer, tries, time.monotonic() - start
                 except CallFailed as failure:
                     failed(failure.kind)
                     failure.requests = tries
@@ -176,12 +189,33 @@ class Endpoint:
             backoff = random.uniform(0, min(FIRST_BACKOFF * 2 ** (tries - 1), LONGEST_BACKOFF))
             await asyncio.sleep(wait + backoff * (0.1 if wait else 1.0))
 
-    async def _send(self, url: str, body: Body) -> bytes:
-        """The body of an answer with status 200, without the key; raises what any other one means."""
+    async def _done(self, url: str, answer: T | Later, read: Callable[[bytes], T | Later]) -> T:
+        """An answer that is not Later. CallFailed: there is none in time, or the place to ask is a stranger's."""
+        end, pause = time.monotonic() + self.line.timeout, FIRST_PAUSE
+        while isinstance(answer, Later):
+            url = answer.url or url
+            if not _is_of_one(url, self.line.base_url):
+                raise CallFailed("stranger", "the address to ask again is not the endpoint's own")
+            if time.monotonic() + pause > end:
+                raise CallFailed("timeout", f"not done within {self.line.timeout:g} s")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            try:
+                answer = read(await self._send(url, None))
+            except TryFailed as failure:
+                answer, pause = Later(), max(pause, failure.wait)
+            except EndpointError as error:
+                raise CallFailed("lost", str(error)) from None
+        return answer
+
+    async def _send(self, url: str, body: Body | None) -> bytes:
+        """The body of an answer with status 200 (201, 202), without the key; raises what any other one means. Without
+        a body it is a GET."""
         headers = {"Content-Type": "application/json"} if isinstance(body, bytes) else None
         most, raw = self.line.most_bytes, bytearray()
         try:
-            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
+            ask = self._session.get if body is None else partial(self._session.post, data=body, headers=headers)
+            async with ask(url, allow_redirects=False) as response:
                 async for part in response.content.iter_any():
                     raw += part
                     if len(raw) > most:
@@ -191,7 +225,7 @@ class Endpoint:
         except (aiohttp.ClientError, OSError) as error:
             raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
         status, key = response.status, self.line.key or ""
-        if status == 200:
+        if status in DONE:
             return masked(bytes(raw), key) if len(key) >= REAL else bytes(raw)
         text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
@@ -207,6 +241,18 @@ class Endpoint:
     def _hidden(self, text: str) -> str:
         text = ESCAPED.sub(r"\1 ", printable(text))
         return masked(text.encode(), self.line.key).decode() if self.line.key else text
+
+
+def _is_of_one(url: str, base_url: str) -> bool:
+    """Whether the key may go to an address that an endpoint named: by https, at a host of its own domain, or as it was
+    reached itself."""
+    try:
+        asked, own = urlsplit(url), urlsplit(base_url)
+        same = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
+        domain = (own.hostname or "").split(".")[-2:]
+        return same or (asked.scheme == "https" and (asked.hostname or "").split(".")[-2:] == domain)
+    except ValueError:
+        return False
 
 
 def masked(raw: bytes, key: str) -> bytes:

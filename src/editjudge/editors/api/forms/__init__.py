@@ -1,0 +1,1 @@
+"""The forms in which providers take edits, a module each; see `editjudge.editors.api.form`."""

@@ -1,0 +1,258 @@
+"""The forms of providers' APIs, each against a server that answers as its documentation says."""
+
+import base64
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from http_handler import Handler, served
+from PIL import Image, ImageOps
+
+from editjudge.core import images
+from editjudge.core.settings import read
+from editjudge.editors import making
+from editjudge.editors.api import form
+from editjudge.editors.api.editor import ApiEditor
+from editjudge.editors.protocol import Outcome, Request
+from editjudge.editors.settings import Api, ApiSetting, decides
+from editjudge.models.endpoint import client
+from editjudge.models.endpoint.client import Refused, TryFailed
+
+KEY = "key-0123456789abcdef"
+SOURCE = images.encode_png(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8))
+
+
+def negative(source: bytes, size: tuple[int, int] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    image = ImageOps.invert(Image.open(io.BytesIO(source)).convert("RGB"))
+    (image.resize(size) if size else image).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def decoded(text: str) -> bytes:
+    return base64.b64decode(text.partition(",")[2] if text.startswith("data:image/png;base64,") else text)
+
+
+class Case:
+    """A provider: what it is asked and how it answers. source: the image in a request; made: the answer with an image
+    (a data URL where it gives an address); queue: whether it is asked again; refused: status and body of a refusal for
+    what an edit shows."""
+
+    def __init__(self, path: str, header: str, source: Callable[[Any], str], made: Callable[[str], Any],
+                 refused: tuple[int, Any], queue: bool = False, **settings: Any) -> None:  # fmt: skip
+        self.path, self.header, self.source, self.made, self.refused = path, header, source, made, refused
+        self.queue, self.settings = queue, settings
+
+
+def gemini_made(url: str) -> Any:
+    parts = [{"text": "Here you are."}, {"inlineData": {"mimeType": "image/png", "data": url.partition(",")[2]}}]
+    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+
+
+CASES = {
+    "gemini": Case(
+        "/v1/models/m:generateContent", f"x-goog-api-key: {KEY}",
+        lambda body: body["contents"][0]["parts"][0]["inline_data"]["data"], gemini_made,
+        (200, {"candidates": [{"finishReason": "IMAGE_SAFETY", "finishMessage": "Unable to show it."}]}),
+        data={"imageConfig.imageSize": "2K"},
+    ),
+    "chat_images": Case(
+        "/v1/chat/completions", f"Authorization: Bearer {KEY}",
+        lambda body: body["messages"][0]["content"][1]["image_url"]["url"],
+        lambda url: {"choices": [{"message": {"content": "", "images": [{"image_url": {"url": url}}]}}]},
+        (200, {"choices": [{"message": {"content": "I cannot: our safety rules."}}]}),
+    ),
+    "seedream": Case(
+        "/v1/images/generations", f"Authorization: Bearer {KEY}", lambda body: body["image"],
+        lambda url: {"data": [{"b64_json": url}]},
+        (400, {"error": {"code": "InputImageSensitiveContentDetected", "message": "may be sensitive"}}),
+        data={"size": "2K"},
+    ),
+    "dashscope": Case(
+        "/v1/services/aigc/multimodal-generation/generation", f"Authorization: Bearer {KEY}",
+        lambda body: body["input"]["messages"][0]["content"][0]["image"],
+        lambda url: {"output": {"choices": [{"message": {"content": [{"image": url}]}}]}},
+        (400, {"code": "DataInspectionFailed", "message": "inappropriate content"}), data={"size": "640*480"},
+    ),
+    "bfl": Case(
+        "/v1/m", f"x-key: {KEY}", lambda body: body["input_image"],
+        lambda url: {"id": "i", "status": "Ready", "result": {"sample": url}},
+        (200, {"id": "i", "status": "Request Moderated", "details": {"Moderation Reasons": ["x"]}}), queue=True,
+    ),
+    "fal": Case(
+        "/v1/m", f"Authorization: Key {KEY}", lambda body: body["image_urls"][0],
+        lambda url: {"images": [{"url": url, "content_type": "image/png"}]},
+        (422, {"detail": [{"msg": "flagged", "type": "content_policy_violation"}]}), queue=True,
+        image_field="image_urls[]",
+    ),
+    "replicate": Case(
+        "/v1/models/m/predictions", f"Authorization: Bearer {KEY}", lambda body: body["input"]["input_image"],
+        lambda url: {"status": "succeeded", "output": [url]},
+        (200, {"status": "failed", "error": "The output was flagged as sensitive (E005)"}), queue=True,
+    ),
+}  # fmt: skip
+FORMS = pytest.mark.parametrize("api", CASES)
+
+
+class Provider:
+    """behave: of each prompt what it meets the first, second, ... time, then the last: good, refused, square, 429,
+    malformed, never (work without an end), lost (whose address has expired), stranger (another host is named)."""
+
+    def __init__(self, api: str, behave: dict[str, list[str]]) -> None:
+        self.api, self.case, self.behave = api, CASES[api], behave
+        self.came, self.polls, self.last = Counter[str](), Counter[str](), {}
+        self.jobs: dict[str, tuple[str, bytes]] = {}
+
+    def answer(self, name: str, source: bytes) -> tuple[int, Any]:
+        if name == "429":
+            return 429, {"error": {"message": "slow down"}}
+        if name == "malformed":
+            return 200, {"hello": 1}
+        if name == "refused":
+            return self.case.refused
+        made = negative(source, (640, 640) if name == "square" else None)
+        return 200, self.case.made(f"data:image/png;base64,{encoded(made)}")
+
+    def post(self, path: str, headers: Any, body: Any, url: str) -> tuple[int, Any]:
+        assert path == self.case.path
+        name, _, value = self.case.header.partition(": ")
+        assert headers[name] == value
+        prompt = re.search(r"p\d+ [a-z0-9]+", json.dumps(body))
+        assert prompt is not None
+        self.came[prompt[0]] += 1
+        self.last = body
+        meets = self.behave.get(prompt[0], ["good"])
+        meets = meets[min(self.came[prompt[0]], len(meets)) - 1]
+        source = decoded(self.case.source(body))
+        if not self.case.queue or meets == "429":
+            return self.answer(meets, source)
+        self.jobs[str(len(self.jobs))] = meets, source
+        job = f"{'https://example.com' if meets == 'stranger' else url}/job/{len(self.jobs) - 1}"
+        return 201, {
+            "bfl": {"id": "i", "polling_url": job},
+            "fal": {"status": "IN_QUEUE", "status_url": f"{job}/status", "response_url": job},
+            "replicate": {"status": "starting", "urls": {"get": job}},
+        }[self.api]
+
+    def get(self, path: str, headers: Any, url: str) -> tuple[int, Any]:
+        name, _, value = self.case.header.partition(": ")
+        assert headers[name] == value
+        _, _, number, *more = path.split("/")
+        meets, source = self.jobs[number]
+        self.polls[number] += 1
+        if meets == "lost":
+            return 404, {"detail": "Task not found"}
+        if self.polls[number] == 1:
+            return 500, {"detail": "worker died"}  # asks for nothing anew
+        if meets == "never" or self.polls[number] == 2:
+            job = f"{url}/job/{number}"
+            return 200, {
+                "bfl": {"id": "i", "status": "Pending", "result": None},
+                "fal": {"status": "IN_PROGRESS", "status_url": f"{job}/status", "response_url": job},
+                "replicate": {"status": "processing", "urls": {"get": job}},
+            }[self.api]
+        if more:
+            return 200, {"status": "COMPLETED", "response_url": f"{url}/job/{number}"}
+        return self.answer(meets, source)
+
+
+@contextmanager
+def provider(api: str, **behave: list[str]) -> Iterator[tuple[Provider, str]]:
+    own = Provider(api, {f"p{n} {name}": meets for n, (name, meets) in enumerate(behave.items())})
+
+    class Answers(Handler):
+        def reply(self, status: int, value: Any) -> None:
+            raw = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def url(self) -> str:
+            return f"http://{self.headers['Host']}"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(*own.post(self.path, self.headers, body, self.url()))
+
+        def do_GET(self) -> None:
+            self.reply(*own.get(self.path, self.headers, self.url()))
+
+    with served(Answers) as server:
+        yield own, f"http://127.0.0.1:{server.server_port}/v1"
+
+
+def edited(api: str, url: str, prompts: list[str], **changes: Any) -> tuple[list[Outcome], ApiEditor]:
+    plain = {"kind": "api", "api": api, "base_url": url, "model": "m", "seed": 1, "timeout": 2.0, "tries": 2}
+    how = read("editors.a", ApiSetting, plain | {"api_key_env": "EDIT_KEY"} | CASES[api].settings | changes)
+    editor, kept = ApiEditor(how, "a"), {}
+    requests = [Request(f"k{n}", prompt, SOURCE, None, "data", n) for n, prompt in enumerate(prompts)]
+    editor.edit_many(enumerate(requests), kept.__setitem__)
+    return [kept[n] for n in range(len(prompts))], editor
+
+
+@pytest.fixture(autouse=True)
+def key_and_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDIT_KEY", KEY)
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.02)
+
+
+@FORMS
+def test_an_edit_is_made_and_what_else_comes_is_a_failure_of_its_kind(api: str) -> None:
+    meets = {
+        "good": ["good"], "slow": ["429", "good"], "square": ["square"], "refused": ["refused"],
+        "malformed": ["malformed"],
+    }  # fmt: skip
+    if CASES[api].queue:
+        meets |= {"never": ["never"], "lost": ["lost"], "stranger": ["stranger"]}
+    prompts = [f"p{n} {name}" for n, name in enumerate(meets)]
+    with provider(api, **meets) as (server, url):
+        kept, _ = edited(api, url, prompts, send_seed=True)
+    kinds = dict(zip(meets, (outcome.kind for outcome in kept), strict=True))
+    late = {"never": "timeout", "lost": "lost", "stranger": "stranger"} if CASES[api].queue else {}
+    broken = "timeout" if CASES[api].queue else "malformed"
+    assert kinds == {"good": None, "slow": None, "square": None, "refused": "refused", "malformed": broken, **late}
+    good, square = kept[0], kept[2]
+    assert np.array_equal(images.decode(good.image), 255 - images.decode(SOURCE))
+    assert images.decode(square.image).shape == (640, 640, 3), "another shape has been paid for, and is kept"
+    again = {prompt for prompt, count in server.came.items() if count > 1}
+    assert again == ({"p1 slow"} if CASES[api].queue else {"p1 slow", "p4 malformed"}), "work is not asked for anew"
+    assert not any(KEY in str(outcome.reason) for outcome in kept)
+    sent = json.dumps(server.last)
+    assert '"seed": ' in sent
+    for name, value in CASES[api].settings.get("data", {}).items():
+        assert f'"{name.rpartition(".")[2]}": "{value}"' in sent
+
+
+@FORMS
+def test_a_budget_is_kept_and_a_source_that_is_no_image_is_not_sent(api: str) -> None:
+    with provider(api) as (server, url):
+        kept, editor = edited(api, url, [f"p{n} x" for n in range(5)], budget={"images": 2}, max_in_flight=1)
+    assert Counter(outcome.kind for outcome in kept) == {None: 2, "budget": 3}
+    assert (editor.report()["requests"], sum(server.came.values())) == (2, 2)
+
+
+def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -> None:
+    assert {*CASES, "openai"} == set(get_args(Api))
+    plain = {"kind": "api", "base_url": "http://127.0.0.1:9/v1", "model": "m", "seed": 1}
+    old = read("editors.a", ApiSetting, plain)
+    assert not {"api", "image_field"} & set(decides(old, "data"))
+    codes = {api: making.code(read("editors.a", ApiSetting, plain | {"api": api})) for api in get_args(Api)}
+    assert len(set(codes.values())) == len(codes)
+
+
+@FORMS
+@pytest.mark.parametrize("raw", [b"", b"[]", b"3", b"{}", b"<html>", b'{"status": 5}', b'{"choices": [3]}'])
+def test_answers_that_are_none_are_tried_again_or_refused(api: str, raw: bytes) -> None:
+    with pytest.raises((TryFailed, Refused)):
+        form.load(api).read(raw)
