@@ -61,8 +61,8 @@ def save(folder: Path, *paths: str) -> None:
 class Imported:
     """What became of one source: rows that fit the contract, refused rows, counts."""
 
-    def __init__(self, work: Path, task: str, near_bits: int, sources: dict) -> None:
-        values = {"filters": FILTERS | {"near_bits": near_bits}, "downloads": DOWNLOADS, "sources": {task: sources}}
+    def __init__(self, work: Path, task: str, filters: dict, sources: dict) -> None:
+        values = {"filters": FILTERS | filters, "downloads": DOWNLOADS, "sources": {task: sources}}
         self.rows: list[dict] = []
         self.refused: list[dict] = []
         plan = importing.plan({"tasks": TASKS, "raw_pairs": PROBE | values}, task)
@@ -89,8 +89,9 @@ Importer = Callable[..., Imported]
 def load(tmp_path: Path) -> Importer:
     """`load(task, format, path, **options)`."""
 
-    def one(task: str, form: str, path: Path, near_bits: int = -1, **options: object) -> Imported:
-        return Imported(tmp_path / "work", task, near_bits, {"s": {"format": form, "path": str(path)} | options})
+    def one(task: str, form: str, path: Path, filters: dict | None = None, **options: object) -> Imported:
+        bounds = {"near_bits": -1} | (filters or {})
+        return Imported(tmp_path / "work", task, bounds, {"s": {"format": form, "path": str(path)} | options})
 
     return one
 
@@ -240,6 +241,104 @@ def test_magicbrush_and_aurora(load: Importer, tmp_path: Path, ending: str) -> N
     assert [row["origin"] for row in named.rows] == ["2-input.png"]
 
 
+LONG = (  # as long as the published rows are: the first of Pico-Banana has 321 characters
+    "Adjust the hue of the big, wind-blown flag that hangs over the upper right corner of the old brick façade "
+    "so that it reads as a deep, slightly desaturated teal in place of today's red, keep the folds of the fabric, its "
+    "shadow on the wall and the direction of the light as they are, and leave everything else in the picture "
+    "untouched, down to the grain."
+)
+
+
+def test_a_row_of_full_length_whose_image_has_the_path_of_another_machine(load: Importer, tmp_path: Path) -> None:
+    """As Pico-Banana's own mapping script writes `local_input_image`."""
+    save(tmp_path, "openimage_source_images/1_o.jpg")
+    local = "/home/someone/pico/openimage_source_images/1_o.jpg"
+    absent = "/home/someone/pico/openimage_source_images/2_o.jpg"
+    rows = [pico(1, text=LONG, local_input_image=local), pico(2, local_input_image=absent)]
+    filters = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]["filters"]
+    assert 321 < len(LONG) <= filters["instruction_most"]
+    file = jsonl(tmp_path / "sft.jsonl", *rows)
+    found = load("subject_remove", "pico_banana", file, images=str(tmp_path), filters={"instruction_most": 4000})
+    assert (found.instructions, found.reasons) == ([LONG], [(1, "image missing")])
+
+
+def cut_out(side: int, box: tuple[int, int, int, int], white: bool = False) -> bytes:
+    """An image with a part cut out of it, transparent or white."""
+    array = np.full((side, side, 4), (90, 120, 60, 255), np.uint8)
+    array[box[1] : box[3], box[0] : box[2]] = 255 if white else 0
+    buffer = io.BytesIO()
+    Image.fromarray(array).convert("RGB" if white else "RGBA").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("white", [False, True])
+def test_magicbrush_from_the_hub(load: Importer, tmp_path: Path, white: bool) -> None:
+    """Two turns of a photo and one of another, with the masks that inpainting takes."""
+    rows = [
+        {
+            "img_id": photo,
+            "turn_index": turn,
+            "source_img": {"bytes": png(seed, 32, 32), "path": f"{photo}-input.png"},
+            "mask_img": {"bytes": cut_out(32, (4, 6, 20, 30), white), "path": f"{photo}-mask{turn}.png"},
+            "instruction": instruction,
+            "target_img": {"bytes": png(9), "path": f"{photo}-output{turn}.png"},
+        }
+        for photo, turn, seed, instruction in [("242679", 1, 1, TEXT), ("242679", 2, 2, TEXT), ("7", 1, 3, TEXT)]
+    ]
+    found = load("subject_remove", "magicbrush", parquet(tmp_path / "dev-00000-of-00004.parquet", rows))
+    keys = [f"subject_remove.s.magicbrush_{end}" for end in ("242679_1", "242679_2", "7_1")]
+    assert ([row["key"] for row in found.rows], found.refused) == (keys, [])
+    assert [[r["box"] for r in row["regions"]] for row in found.rows] == [[[4, 6, 20, 30]]] * 3
+
+
+def test_magicbrush_as_its_sessions(load: Importer, tmp_path: Path) -> None:
+    (tmp_path / "images/242679").mkdir(parents=True)
+    for name in ("242679-input.png", "242679-output1.png"):
+        (tmp_path / "images/242679" / name).write_bytes(png(zlib.crc32(name.encode()), 32, 32))
+    (tmp_path / "images/242679/242679-mask1.png").write_bytes(cut_out(32, (0, 0, 8, 16)))
+    turns = [
+        {"input": f"242679-{image}.png", "mask": f"242679-mask{n}.png", "output": f"242679-output{n}.png"}
+        | {"instruction": TEXT}
+        for n, image in ((1, "input"), (2, "output1"))
+    ]
+    (tmp_path / "edit_sessions.json").write_text(json.dumps({"242679": [*turns, 3]}))
+    found = load("subject_remove", "magicbrush", tmp_path / "edit_sessions.json")
+    [row] = found.rows
+    assert (row["key"], row["regions"][0]["box"]) == ("subject_remove.s.magicbrush_242679_1", [0, 0, 8, 16])
+    assert found.reasons == [(1, "image missing"), (2, "wrong type")], "the second turn's mask is not there"
+
+
+def test_gedit_from_the_hub(load: Importer, tmp_path: Path) -> None:
+    rows = [
+        {"key": str(n), "task_type": task, "instruction": TEXT, "instruction_language": language}
+        | {"input_image": {"bytes": png(n), "path": None}, "input_image_raw": {"bytes": png(n + 50), "path": None}}
+        | {"Intersection_exist": True}
+        for n, (task, language) in enumerate([("subject-remove", "en"), ("subject-remove", "cn"), ("ps_human", "en")])
+    ]
+    found = load("subject_remove", "gedit", parquet(tmp_path / "train-00000-of-00004.parquet", rows))
+    assert [row["image"] for row in found.rows] == [png(50)], "the image before it was resized"
+    assert {each["name"] for each in found.report["sources"][0]["unmapped"]} >= {"Instruction in cn"}
+
+
+def test_published_keys_that_are_not_unique_lose_no_row(load: Importer, tmp_path: Path) -> None:
+    rows = [unicedit("a" * 32, "Subject Removal", n) for n in (1, 2, 1)]
+    found = load("subject_remove", "unicedit", parquet(tmp_path / "t.parquet", rows))
+    [first, second] = [row["key"] for row in found.rows]
+    assert first == f"subject_remove.s.{'a' * 32}"
+    assert second.startswith(f"{first}-")
+    assert found.reasons == [(2, "duplicate pair")]
+
+
+def test_what_refuses_more_than_a_twentieth_is_said(load: Importer, tmp_path: Path) -> None:
+    save(tmp_path, *(f"{n}.png" for n in range(30)))
+    rows = [plain(f"k{n}", f"Remove the flag of picture {n}.", f"{n}.png") for n in range(30)]
+    rows[3]["instruction"] = rows[4]["instruction"] = "a" * 301
+    rows[5]["image"] = "none.png"
+    found = load("subject_remove", "plain", jsonl(tmp_path / "t.jsonl", *rows))
+    lines = importing.refusals(found.report)
+    assert lines == ["s: 2 of 30 rows refused: instruction too long (raw_pairs.filters.instruction_most)"]
+
+
 def test_ones_own_table_in_every_form(load: Importer, tmp_path: Path) -> None:
     save(tmp_path, "i/a.png", "i/b.png")
     rows = [{"key": "1", "instruction": "Make the cup, the one on the left, green", "image": "i/a.png"}]
@@ -311,7 +410,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "long name": (plain(image="a" * 5_000), "image missing"),
     "dots": (plain(image="../secret.png"), "path leaves the folder"),
     "dots within": (plain(image="folder/../good.png"), "path leaves the folder"),
-    "absolute": (plain(image="/etc/passwd"), "path leaves the folder"),
+    "absolute": (plain(image="/etc/passwd"), "image missing"),
     "file address": (plain(image="file:///etc/passwd"), "bad address"),
     "link out": (plain(image="link.png"), "path leaves the folder"),
     "loop of links": (plain(image="loop.png"), "image missing"),
@@ -353,7 +452,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_broken_rows_are_refused_by_their_number_and_the_others_go_on(load: Importer, folder: Path) -> None:
     rows, last = [row for row, _ in BROKEN.values()], plain("last", "Another thing to ask for", "same.png")
-    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), *rows, last), near_bits=4)
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), *rows, last), {"near_bits": 4})
     wanted = {number: (case, reason) for number, (case, (_, reason)) in enumerate(BROKEN.items(), 1)}
     assert {number: (wanted[number][0], reason) for number, reason in found.reasons} == wanted
     assert [kept["key"] for kept in found.rows] == ["color_alter.s.first", "color_alter.s.last"]
@@ -417,7 +516,7 @@ OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
         ("unicedit", {"edit_subtask": None}, "missing field"),
         ("unicedit", {"key": 5, "prompt_en": 3, "src_image": None}, "missing field"),
         ("imgedit", {"input_images": []}, "wrong type"),
-        ("imgedit", {"input_images": ["/a"]}, "path leaves the folder"),
+        ("imgedit", {"input_images": ["/a"]}, "image missing"),
         ("imgedit", {"input_images": None}, "missing field"),
     ],
 )
@@ -458,7 +557,7 @@ def test_whatever_a_field_holds_a_row_is_a_pair_or_refused(form: str, change: di
         ("magicbrush", "t.json", b'[{"input": "a"}] more', "Extra data: line 1 column 18"),
         ("magicbrush", "t.json", '[{"input": "größer"}]'.encode("latin-1"), "t.json: not readable as JSON"),
         ("magicbrush", "t.json", b"[" * 100_000, "t.json: not readable as JSON"),
-        ("magicbrush", "t.parquet", b"", "no file"),
+        ("unicbench", "t.parquet", b"", "no file"),
         ("magicbrush", "t.txt", b"", "no file"),
         ("unicedit", "t.parquet", b"", "t.parquet: not readable as Parquet"),
         ("unicedit", "t.parquet", b"<html>", "t.parquet: not readable as Parquet"),
@@ -528,8 +627,8 @@ def test_the_same_image_with_another_instruction_is_another_pair(load: Importer,
     (folder / "near.jpg").write_bytes(buffer.getvalue())
     rows = [plain("a"), plain("b", "Another thing to ask for"), plain("c", image="near.jpg")]
     file = jsonl(folder / "t.jsonl", *rows, plain("d", image="folder/a.png"))
-    assert load("color_alter", "plain", file, near_bits=4).reasons == [(2, "near duplicate")]
-    assert load("color_alter", "plain", file, near_bits=-1).reasons == []
+    assert load("color_alter", "plain", file, {"near_bits": 4}).reasons == [(2, "near duplicate")]
+    assert load("color_alter", "plain", file, {"near_bits": -1}).reasons == []
 
 
 @pytest.mark.parametrize("bits", [0, 3, 4, 7])
@@ -561,10 +660,10 @@ def test_rows_come_in_the_order_of_the_source_whoever_decodes_them(
     for n in range(60):
         save(tmp_path, f"{n}.png")
     file = jsonl(tmp_path / "t.jsonl", *(plain(str(n), image=f"{n}.png") for n in range(60)))
-    first = load("color_alter", "plain", file, near_bits=4)
+    first = load("color_alter", "plain", file, {"near_bits": 4})
     monkeypatch.setattr(importing, "GROUP", 4)
     monkeypatch.setattr(workers, "WORTH", 1)
-    second = load("color_alter", "plain", file, near_bits=4)
+    second = load("color_alter", "plain", file, {"near_bits": 4})
     assert [row["key"] for row in first.rows] == [f"color_alter.s.{n}" for n in range(60)]
     assert (first.rows, first.refused, first.report) == (second.rows, second.refused, second.report)
 
@@ -636,11 +735,13 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
     """With pictures where the sets say theirs lie, all rows of a task are kept."""
     bench = [json.loads(line) for line in needs("unicbench/test_data.jsonl").read_text().splitlines()]
     save(tmp_path, *(row["image_path"] for row in bench if row["subtask"] == "Subject Removal"))
-    found = load("subject_remove", "unicbench", SHARED / "unicbench/test_data.jsonl", images=str(tmp_path), near_bits=4)
+    found = load(
+        "subject_remove", "unicbench", SHARED / "unicbench/test_data.jsonl", {"near_bits": 4}, images=str(tmp_path)
+    )
     assert found.instructions == [row["en"].strip() for row in bench if row["subtask"] == "Subject Removal"]
     gedit = json.loads(needs("gedit/gedit_edit.json").read_text())
     save(tmp_path, *(row["id"] for row in gedit.values() if row["edit_type"] == "background_change"))
-    found = load("background_change", "gedit", SHARED / "gedit/gedit_edit.json", images=str(tmp_path), near_bits=4)
+    found = load("background_change", "gedit", SHARED / "gedit/gedit_edit.json", {"near_bits": 4}, images=str(tmp_path))
     own = [key for key, row in gedit.items() if row["edit_type"] == "background_change"]
     assert [row["key"] for row in found.rows] == [f"background_change.s.{key}" for key in own]
 

@@ -12,22 +12,22 @@ drawn anew in each repeat, from 0.55 to 0.9, and from 0.9 to 0.99 for "few error
 of those with 4000 below, 1000 of difference and threshold, else 500; Spearman 100):
 
                              4 x 120    4 x 16    4 x 15     4 x 2    64 x 1  1200 x 1
-    accuracy                   0.953     0.964     0.950     0.970     0.946     0.954
-    accuracy, few errors       0.952     0.980     0.980     0.963     0.956     0.947
-    win rate with ties         0.952     0.955     0.954     0.968     0.954     0.948
+    accuracy                   0.953     0.966     0.950     0.990     0.946     0.954
+    accuracy, few errors       0.952     0.980     0.981     0.983     0.956     0.947
+    win rate with ties         0.952     0.956     0.955     0.985     0.954     0.948
     mean over tasks            0.942     0.954     0.948         -     0.970     0.960
-    position bias              0.938     0.934     0.936         -     0.940     0.938
-    difference of judges       0.948     0.947     0.944     0.976     0.956     0.958
+    position bias              0.938     0.934     0.938         -     0.940     0.938
+    difference of judges       0.948     0.947     0.944     0.977     0.956     0.958
     kappa                      0.942     0.946     0.930         -     0.942     0.946
     alpha, nominal             0.932     0.952     0.950         -     0.936     0.946
     alpha, ordinal             0.930     0.952     0.952         -     0.940     0.938
     Spearman                   0.920     0.960     0.950         -     0.930     0.950
     threshold                  0.953     0.960         -         -     0.946     0.943
 
-Two kinds hold it more often than in 0.97. "Few errors" of 4 x 15 and 4 x 16 show an intracluster correlation of 0.01,
-and intervals must hold 0.05: even the exact ones (mid-P) for 0.05 known beforehand hold the truth in 0.984 here.
-Differences of 4 x 2 (0.978 of 60,000) have bounded sums, lighter in the tails than Student's t is for: the normal
-quantile with the most that rows are believed alike would hold it in 0.917.
+Some hold it more often than in 0.97. Shares of 4 x 2: eight rows tell little of their correlation. "Few errors" of
+4 x 15 and 4 x 16 show an intracluster correlation of 0.01, and intervals must hold 0.05: even the exact ones (mid-P)
+for 0.05 known beforehand hold the truth in 0.984 here. Differences of 4 x 2 (0.978 of 60,000) have bounded sums,
+lighter in the tails than Student's t is for: the normal quantile would hold it in 0.917.
 
 Where no row of a photo differs from another, intervals assume an intracluster correlation (`clustered.share_of`). Four
 photos with a correlation of 0.1 and few errors: 0.92. A calibrated tie margin has no interval: it is chosen on the same

@@ -3,7 +3,8 @@
 Also a user's own regions of an image, from the columns of a table: `boxes` or `masks`, and optionally `labels`. boxes:
 [x0, y0, x1, y1] in pixels of the image, x1 and y1 exclusive; a list of them, one an object. masks: one an object: a PNG
 (its path or bytes; the brighter half is the object), COCO run lengths {size, counts}, counts as a list or packed as a
-text, or polygons [x, y, x, y, ...], several of which make a list. A cell of text holds JSON or a path."""
+text, or polygons [x, y, x, y, ...], several of which make a list. {bytes or path, cut: true} is an image of which the
+object was cut out. A cell of text holds JSON or a path."""
 
 import io
 import json
@@ -95,6 +96,16 @@ def png_mask(data: bytes) -> np.ndarray:
     return 2 * level > level.max()
 
 
+def cut_mask(data: bytes) -> np.ndarray:
+    """The part that is cut out of an image: bool, (H, W), True where it is transparent, or pure white if nothing is.
+
+    So inpainting takes a mask, as in MagicBrush. Raises ImageError."""
+    white = images.decode(data).min(axis=-1) == 255
+    with Image.open(io.BytesIO(data)) as image:
+        opaque = np.asarray(ImageOps.exif_transpose(image).convert("RGBA"))[..., 3] > 0
+    return white if opaque.all() else ~opaque
+
+
 def outlines(mask: np.ndarray) -> list[list[list[int]]]:
     """The outlines of a mask, bool, (H, W), to within a pixel: polygons of points [x, y]."""
     found, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
@@ -155,7 +166,8 @@ def _mask(given: Any, load: Load, height: int, width: int) -> np.ndarray:
             mask = rle_mask(given["counts"], *size) if size == (height, width) else None
         else:
             data = (given.get("bytes") or given.get("path")) if isinstance(given, Mapping) else given
-            mask = png_mask(data if isinstance(data, bytes) else load(text(data, "masks")))
+            read = cut_mask if isinstance(given, Mapping) and given.get("cut") else png_mask
+            mask = read(data if isinstance(data, bytes) else load(text(data, "masks")))
             size = mask.shape
     except (images.ImageError, ValueError, TypeError) as error:
         raise error if isinstance(error, RowError) else RowError("broken mask", str(error)) from error

@@ -17,6 +17,7 @@ from editjudge.engine.resume import fingerprint
 
 HASH_BITS = 64
 CACHE_KIB = 65_536
+TAKEN = "duplicate key"
 
 
 class Seen(AbstractContextManager["Seen"]):
@@ -39,7 +40,7 @@ class Seen(AbstractContextManager["Seen"]):
         """Keep a pair. image: its bytes or, in all pairs, their hash; hashed: its `perceptual_hash`. Raises RowError
         where it stands already."""
         told, own = " ".join(instruction.split()).casefold().encode(), hashed.to_bytes(8, "big")
-        exact = {_digest(b"key", key.encode()): "duplicate key", _digest(b"pair", told, image): "duplicate pair"}
+        exact = {_digest(b"key", key.encode()): TAKEN, _digest(b"pair", told, image): "duplicate pair"}
         names, number = list(exact), self.near_bits + 1
         for band in range(number):  # those of one instruction lie together in the table
             low, high = band * HASH_BITS // number, (band + 1) * HASH_BITS // number

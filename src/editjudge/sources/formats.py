@@ -118,6 +118,49 @@ def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Buil
     return build
 
 
+def _turn(record: Record, source: SourceSetting, task: str) -> Draft:
+    """A turn of MagicBrush, of the hub's Parquet or of edit_sessions.json, with its mask; or a row of AURORA, as which
+    MagicBrush is distributed as well. A later turn edits what the turn before gave."""
+    if record.get("img_id") is None:
+        return _held("magicbrush_{}", "instruction", "input")(record, source, task)
+    photo, hub = record.identifier("img_id"), record.get("source_img") is not None
+    of_file = "" if source.images else "images/"
+
+    def shown(name: str, field: str) -> bytes | str:
+        return picture(record[name], name) if hub else f"{of_file}{photo}/{record.text(field)}"
+
+    mask = shown("mask_img", "mask") if record.get("mask_img" if hub else "mask") is not None else None
+    held = {"bytes" if isinstance(mask, bytes) else "path": mask, "cut": True}
+    key = f"magicbrush_{photo}_{record.identifier('turn_index')}"
+    own = {"masks": [held]} if mask else {}
+    return Draft(key, record.text(source.instruction or "instruction"), shown("source_img", "input"), own=own)
+
+
+def _turns(file: Path) -> Iterator[tables.Values]:
+    """The turns of edit_sessions.json, an object of lists by photo; or the rows of a list."""
+    value = tables.json_value(file)
+    if not isinstance(value, dict) or not all(isinstance(turns, list) for turns in value.values()):
+        yield from tables.json_list(file)
+        return
+    for photo, turns in value.items():
+        for number, turn in enumerate(turns, 1):
+            known = {"img_id": photo, "turn_index": number}
+            yield known | turn if isinstance(turn, dict) else RowError("wrong type", "a turn is an object")
+
+
+def _gedit(record: Record, source: SourceSetting, task: str) -> Draft:
+    """GEdit-Bench: its hub's Parquet, or the JSON that lies beside its images."""
+    image = "id" if record.get("input_image_raw") is None else "input_image_raw"
+    return _held("key", "prompt" if image == "id" else "instruction", image)(record, source, task)
+
+
+def _gedit_task(record: Record) -> str:
+    """Its type; of an instruction that is not in English, that it is not."""
+    language = record.get("instruction_language") or "en"
+    known = "edit_type" if record.get("task_type") is None else "task_type"
+    return record.text(known) if language == "en" else f"Instruction in {language}"
+
+
 def _grounded(record: Record, _source: SourceSetting, task: str) -> Draft:
     """ImgEdit's grounded record: an object that stands once in the photo, the surest one, and its box."""
     if task not in GROUNDED:
@@ -179,6 +222,8 @@ LINES: dict[str, tables.Reader] = {".jsonl": tables.jsonl}
 LISTS = {".json": tables.json_list} | LINES
 TABLES: dict[str, tables.Reader] = {".parquet": parquet}
 PLAIN: dict[str, tables.Reader] = {".csv": CELLS} | LINES | TABLES
+MAGICBRUSH = ("img_id", "turn_index", "source_img", "mask_img", "instruction")
+GEDIT = ("key", "task_type", "instruction", "instruction_language", "input_image_raw")
 UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 
 FORMATS: dict[str, Format] = {
@@ -187,9 +232,9 @@ FORMATS: dict[str, Format] = {
     "unicedit": Format(_held("key", "prompt_en", "src_image"), methodcaller("text", "edit_subtask"), TABLES, UNICEDIT),
     "imgedit": Format(_held("imgedit_{}", "prompt", "input_images", True), _stem, TABLES),
     "imgedit_grounded": Format(_grounded, lambda _: None, LISTS),
-    "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, LISTS),
+    "magicbrush": Format(_turn, _optional_task, {".json": _turns} | LINES | TABLES, MAGICBRUSH),
     "unicbench": Format(_held("key", "en", "image_path"), methodcaller("text", "subtask"), LINES),
-    "gedit": Format(_held("key", "prompt", "id"), methodcaller("text", "edit_type"), {".json": tables.json_rows}),
+    "gedit": Format(_gedit, _gedit_task, {".json": tables.json_rows} | TABLES, GEDIT),
     "photos": Format(_photos, _edit_task, LINES | TABLES),
     "plain": Format(_plain, _optional_task, PLAIN),
     "datasets": Format(_plain, lambda _: None, {}),

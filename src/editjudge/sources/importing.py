@@ -12,12 +12,13 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from zlib import crc32
 
 from editjudge.core import images, masks, records, regions, scans
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
 from editjudge.core.params import ParamsError
-from editjudge.core.reading import Record, local
+from editjudge.core.reading import Record, at_path, local
 from editjudge.core.records import Refusals, Row
 from editjudge.core.settings import known, section
 from editjudge.core.tables import RowError
@@ -25,7 +26,7 @@ from editjudge.engine import progress
 from editjudge.engine.unfinished import Gap
 from editjudge.engine.workers import WORTH, on_cores
 from editjudge.sources import formats
-from editjudge.sources.duplicates import Seen, perceptual_hash
+from editjudge.sources.duplicates import TAKEN, Seen, perceptual_hash
 from editjudge.sources.formats import NAMES, Draft, plain_name, task_of
 from editjudge.sources.settings import PROBE, Filters, RawPairs, SourceSetting
 
@@ -36,6 +37,17 @@ MOST_NAMES = 1_000  # different upstream names that are told apart: one that hol
 AHEAD = 4  # rows in flight for each image that may be fetched at a time
 GROUP = 16  # rows whose images a worker is given
 BROKEN = "broken image"
+OWN = ("plain", "datasets", "photos")  # formats of one's own tables, whose keys are to be unique
+LARGE = "image too large"
+BOUNDS = {  # by reason, the settings of `raw_pairs` that refuse a row
+    "instruction too short": "filters.instruction_least",
+    "instruction too long": "filters.instruction_most",
+    "image side": "filters.side_least and side_most",
+    "aspect": "filters.aspect_most",
+    "near duplicate": "filters.near_bits",
+    LARGE: "downloads.megabytes",
+}
+MANY = 0.05  # of a source's rows: what refuses more is told on the terminal
 T = TypeVar("T")
 
 
@@ -109,7 +121,7 @@ def collect(
                     if isinstance(found, RowError):
                         raise found
                     draft, picture = found
-                    row = _row(plan.task, name, record, draft, picture, seen)
+                    row = _row(plan.task, name, record, draft, picture, seen, source.format not in OWN)
                 except RowError as error:
                     refused.add(error, {"source": name, "file": str(record.file), "row": record.number})
                     continue
@@ -128,14 +140,34 @@ def collect(
     return {"records": sum(each["kept"] for each in reports), "sources": reports}
 
 
-def _row(task: str, source: str, record: Record, draft: Draft, picture: CheckedImage, seen: Seen) -> Row:
-    """A pair that is kept. Raises RowError where it stands already."""
+def _row(
+    task: str, source: str, record: Record, draft: Draft, picture: CheckedImage, seen: Seen, published: bool
+) -> Row:
+    """A pair that is kept. Raises RowError where it stands already; published: with its key alone it does not, for the
+    keys of published sets are not unique."""
     key = plain(f"{task}.{source}.{draft.key}", LONGEST_KEY)
     data = draft.image if isinstance(draft.image, bytes) else picture.data
     assert data is not None
-    seen.add(key, draft.instruction, data, picture.hashed)
+    try:
+        seen.add(key, draft.instruction, data, picture.hashed)
+    except RowError as error:
+        if error.reason != TAKEN or not published:
+            raise
+        key = f"{key[: LONGEST_KEY - 9]}-{crc32(f'{draft.instruction} {picture.hashed}'.encode()):08x}"
+        seen.add(key, draft.instruction, data, picture.hashed)
     row: Row = {"key": key, "task": task, "instruction": draft.instruction, "image": data, "source": source}
     return row | {"edit": draft.edit, "origin": draft.origin, "regions": picture.regions}
+
+
+def refusals(report: Mapping[str, Any]) -> list[str]:
+    """What refused more than MANY of a source's rows in what `collect` reports, with the setting if one did."""
+    return [
+        f"{source['source']}: {each['rows']} of {rows} rows refused: {each['reason']}"
+        + (f" (raw_pairs.{BOUNDS[each['reason']]})" if each["reason"] in BOUNDS else "")
+        for source in report["sources"]
+        for each in source["reasons"]
+        if each["rows"] > MANY * (rows := source["kept"] + source["refused"])
+    ]
 
 
 def gaps(report: Mapping[str, Any]) -> list[Gap]:
@@ -235,9 +267,14 @@ def _checked(folder: Path, most: int, filters: Filters, drafts: list[Draft]) -> 
 
 def checked_image(draft: Draft, folder: Path, most: int, filters: Filters) -> CheckedImage:
     """The image of a pair, bytes or a path in `folder`, of at most `most` bytes. RowError: it cannot serve."""
-    data = draft.image if isinstance(draft.image, bytes) else local(draft.image, folder, most)
+    if isinstance(draft.image, bytes):
+        data = draft.image
+    elif draft.image.startswith("/"):  # of another machine
+        data = at_path(folder, draft.image)
+    else:
+        data = local(draft.image, folder, most)
     if len(data) > most:
-        raise RowError("image too large", f"{len(data)} bytes")
+        raise RowError(LARGE, f"{len(data)} bytes")
     if why := scans.slow(data):
         raise RowError(BROKEN, why)
     try:

@@ -4,6 +4,7 @@ published sources (`raw_pairs.sources.<task>` of params.yaml).
 A row that cannot be used is counted in metrics/raw_pairs/<task>.json, and stands with its reason in
 data/refused/<task>.csv."""
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def run(task: str) -> None:
         probe = partial(scenes.make_pairs, task, "train", how.per_task, how.image_side, how.seed)
         report = importing.collect(plan, probe, pairs.add, refuse, work())
         records.write_details(Path(f"metrics/raw_pairs/{task}.json"), report)
+    for line in importing.refusals(report):
+        print(f"raw_pairs@{task}: {line}", file=sys.stderr)
     unfinished.check(values, "raw_pairs", f"raw_pairs@{task}", importing.gaps(report))
 
 
