@@ -38,9 +38,8 @@ def test_an_example_runs(name: str, workdir: Path, photo: np.ndarray) -> None:
     rows = [("Image A", n) for n in range(3)] + [("Image B", 3), (None, 4)]
     lines = [json.dumps({"key": f"p{n}_pair_x_vs_y", "winner": winner}) for winner, n in rows]
     Path("matches.jsonl").write_text("\n".join(lines))
-    given = {"photo": photo, "near": near, "far": 255 - photo} | {
-        each: getattr(editjudge, each) for each in editjudge.__all__
-    }
+    given = {each: getattr(editjudge, each) for each in editjudge.__all__}
+    given |= {"photo": photo, "near": near, "far": 255 - photo}
     [test] = doctest.DocTestFinder(recurse=False).find(getattr(editjudge, name), name, globs=given)
     assert test.examples
     assert doctest.DocTestRunner().run(test).failed == 0
@@ -67,9 +66,7 @@ def test_a_model_needs_no_entry(workdir: Path, photo: np.ndarray) -> None:
         editjudge.load_judge("nowhere")
 
 
-def test_an_adapters_base_has_its_revision_and_a_hub_id_is_fetched_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapters_base_has_its_revision_and_a_hub_id_is_fetched_first(tmp_path, monkeypatch) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     monkeypatch.setattr(hub, "find", lambda where, model: {"me/adapter": adapter}.get(model, Path(model)))

@@ -60,7 +60,6 @@ def test_no_module_imports_itself_in_a_circle(module: str) -> None:
 
 def test_no_class_name_stands_twice() -> None:
     files = (SOURCE / "editjudge").rglob("*.py")
-    names = Counter(
-        node.name for file in files for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.ClassDef)
-    )
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_bytes())))
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert {name for name, n in names.items() if n > 1} == set()

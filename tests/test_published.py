@@ -83,8 +83,7 @@ def test_then_the_pulled_scorer_scores(clone: Clone, monkeypatch: pytest.MonkeyP
 
 
 def test_the_folder_is_small_and_has_no_images() -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files", "published"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    command = ["git", "ls-files", "published"]
+    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     sizes = [(ROOT / name).stat().st_size for name in tracked.split()]
     assert 0 < sum(sizes) <= publish.MOST_BYTES

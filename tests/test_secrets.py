@@ -142,13 +142,9 @@ def test_a_key_that_is_sent_back_is_in_no_file_log_or_process_list(url: str, tmp
     prompts = scenes.make_pairs("color_alter", "benchmark", len(WAYS), 64, seed=0)
     rows = [probe_bench.make_pair(each, {"precise": 0.0, "leaky": 2.0}, 1.0, seed=1) for each in prompts]
     records.write(tmp_path / "data/small.parquet", rows, "vcreward_bench")
-    done = subprocess.run(
-        [sys.executable, "-m", "editjudge.stages.judge_benchmark", "--benchmark", "small"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "CANARY_KEY": KEY},
-        capture_output=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "editjudge.stages.judge_benchmark", "--benchmark", "small"]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "CANARY_KEY": KEY}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(Echo.asked) == set(WAYS)
     assert not Echo.seen

@@ -209,9 +209,8 @@ def test_nothing_is_published_that_is_not_committed_or_too_large(here: Path, mon
     with pytest.raises(UserError, match="has no stage nobody"):
         publish.publish("nobody")
     monkeypatch.setattr(publish, "MOST_BYTES", 100)
-    with pytest.raises(
-        UserError, match=r"published/ would have 588,\d+ bytes, most are 100; the largest is data/images"
-    ):
+    words = r"published/ would have 588,\d+ bytes, most are 100; the largest is data/images"
+    with pytest.raises(UserError, match=words):
         publish.publish("images", "judge")
     assert not (here / "published").exists()
 
@@ -333,10 +332,8 @@ def tell(port: int, what: str, data: bytes = b"") -> None:
 
 
 def client(port: int):
-    where = f"http://127.0.0.1:{port}"
-    return boto3.client(
-        "s3", endpoint_url=where, region_name="us-east-1", aws_access_key_id="k", aws_secret_access_key="s"
-    )
+    own = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+    return boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **own)
 
 
 def point(at: Server, bucket: str = "s3://team/editjudge", **settings: str) -> None:

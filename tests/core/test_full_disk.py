@@ -15,14 +15,9 @@ def run(code: str, folder: Path, kilobytes: int) -> subprocess.CompletedProcess[
     """Python code in the folder, which is a disk of that size; what is left there is listed on stdout's last line."""
     mount = f"mount -t tmpfs -o size={kilobytes}k none {shlex.quote(str(folder))} && cd {shlex.quote(str(folder))}"
     script = f'{mount} && {{ "$0" -c "$1"; said=$?; find . -type f | sort | tr "\\n" " "; exit $said; }}'
-    return subprocess.run(
-        ["unshare", "-rm", "sh", "-c", script, sys.executable, code],
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests/helpers'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command = ["unshare", "-rm", "sh", "-c", script, sys.executable, code]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests/helpers'}"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 def is_possible() -> bool:

@@ -7,12 +7,14 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from pictures import many_scans
 from PIL import Image
 from pycocotools import mask as coco
 from skimage import color
 
-from editjudge.core import images, masks, regions
+from editjudge.core import images, masks, regions, scans
 from editjudge.core.tables import RowError
+from editjudge.editors.galleries import pictures
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -232,3 +234,11 @@ def test_overlaps_agree_with_counted_pixels(rng: np.random.Generator) -> None:
     expected = [[(a & b).sum() / max((a | b).sum(), 1) for b in masks[1]] for a in masks[0]]
     assert regions.overlaps(boxes[0], boxes[1]) == pytest.approx(np.array(expected), abs=1e-12)
     assert regions.overlaps([], boxes[0]).shape == (0, 5)
+
+
+def test_a_jpeg_that_takes_minutes_to_decode_is_refused() -> None:
+    slow = many_scans(500, 1000)
+    with pytest.raises(images.ImageError, match=r"^\d{4} scans, more than the limit of 100"):
+        scans.decode(slow)
+    assert pictures.candidate("k", "t", "m", slow)["reason"].endswith("scans, more than the limit of 100")
+    assert scans.decode(many_scans(32, 10)).shape == (32, 32, 3)

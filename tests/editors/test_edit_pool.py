@@ -95,9 +95,8 @@ def test_an_edit_that_takes_too_long_is_ended_and_has_failed(tmp_path: Path) -> 
 def test_a_source_that_is_no_image_is_not_asked_for(tmp_path: Path) -> None:
     found: list[Outcome] = []
     requests = iter([request("html", "well", b"<html>")])
-    making.run_pool(
-        bad_editors.moody(tmp_path / "log"), ["cpu"], requests, lambda _, outcome: found.append(outcome), 60.0
-    )
+    load = bad_editors.moody(tmp_path / "log")
+    making.run_pool(load, ["cpu"], requests, lambda _, outcome: found.append(outcome), 60.0)
     assert [(outcome.kind, outcome.reason) for outcome in found] == [("bad_source", "not a PNG, JPEG or WebP image")]
     assert not tries(tmp_path / "log")
 

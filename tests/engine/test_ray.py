@@ -136,9 +136,7 @@ def strike(file: Path, made: list[Any], cluster: Any, node: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
-def test_stages_write_the_same_bytes_on_any_cluster(
-    tmp_path: Path, cluster: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, monkeypatch) -> None:
     """By one and two workers of this machine, on two nodes, and on three of which one goes away, with a killed worker.
     On one node: `python -m tools.trials.cluster`."""
     from editjudge.engine import ray as engine
@@ -203,9 +201,7 @@ def test_a_host_is_started_again_once(there: None, tmp_path: Path) -> None:
             host("poison")
 
 
-def test_workers_are_told_how_to_give_the_same_bytes_and_jobs_settings_are_not_repeated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_are_told_how_to_give_the_same_bytes_and_jobs_settings_are_not_repeated(monkeypatch) -> None:
     """On a node of another CPU, and where `ray job submit` has set an environment for all."""
     from editjudge.core import portable
     from editjudge.engine import ray as engine
@@ -228,9 +224,7 @@ def test_shares_of_a_gpu_are_not_more_than_it() -> None:
     assert max(n * needs_of("cuda:0", 1 / n)["GPU"] for n in range(1, 50)) == 1
 
 
-def test_workers_read_their_shards_and_write_the_same_vectors(
-    photo: Any, workdir: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_read_their_shards_and_write_the_same_vectors(photo, workdir, request, monkeypatch) -> None:
     from editjudge.core import images, records
     from editjudge.stages import embed
 

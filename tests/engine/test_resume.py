@@ -108,9 +108,7 @@ def test_a_file_that_sqlite_refuses_is_named_in_one_line(content: bytes | None, 
         cache.add((str(n), {"n": n}, b"x" * 5000) for n in range(50))
     whole = file.read_bytes()
     file.write_bytes(content or whole[:4096] + bytes(8192) + whole[12288:])
-    with (
-        pytest.raises(UserError, match=r"c\.sqlite: damaged \(.*\): move it away") as error,
-        resume.RecordCache(file) as cache,
-    ):
+    named = pytest.raises(UserError, match=r"c\.sqlite: damaged \(.*\): move it away")
+    with named as error, resume.RecordCache(file) as cache:
         [cache.get(str(n)) for n in range(50)]
     assert "\n" not in str(error.value)

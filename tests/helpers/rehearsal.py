@@ -202,9 +202,8 @@ class Rehearsal(Clone):
                     yield f"suite: {name}: {model}: {told}"
         for rater in found["raters"]:
             for model in rater["models"]:
-                if model["ratings"] != cases["records"] or any(
-                    "no edit" in each["reason"] for each in model["reasons"]
-                ):
+                lacking = any("no edit" in each["reason"] for each in model["reasons"])
+                if model["ratings"] != cases["records"] or lacking:
                     yield f"suite: {name}: {rater['rater']}: {model}"
         if not (found["raters"] or found["people"]):
             yield f"suite: {name}: nobody said anything"

@@ -22,6 +22,7 @@ VISION = {"hidden_size": 48, "intermediate_size": 64, "num_heads": 2, "depth": 2
 VISION |= {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
 TOWER = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 4, 4]}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 GREY = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 PIXELS = {"shortest_edge": 64 * 64, "longest_edge": 96 * 64}
 TURNS = (
@@ -46,14 +47,9 @@ def tokenizer(special: Sequence[str], **names: str) -> hf.PreTrainedTokenizerFas
     bpe = Tokenizer(models.BPE(vocab=letters, merges=[]))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    return hf.PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=special[0],
-        eos_token=special[1],
-        additional_special_tokens=list(special[2:]),
-        model_max_length=4096,
-        **({"extra_special_tokens": names} if names else {}),
-    )
+    known: dict[str, Any] = {"pad_token": special[0], "eos_token": special[1]}
+    known |= {"additional_special_tokens": list(special[2:])} | ({"extra_special_tokens": names} if names else {})
+    return hf.PreTrainedTokenizerFast(tokenizer_object=bpe, model_max_length=4096, **known)
 
 
 def text(tokens: hf.PreTrainedTokenizerFast, **more: Any) -> dict[str, Any]:
@@ -89,7 +85,7 @@ def qwen3_vl() -> Family:
 
 
 def qwen3_vl_moe() -> Family:
-    return qwen3(hf.Qwen3VLMoeConfig, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+    return qwen3(hf.Qwen3VLMoeConfig, **EXPERTS)
 
 
 def qwen3_5(kind: type = hf.Qwen3_5Config, **more: Any) -> Family:
@@ -102,8 +98,7 @@ def qwen3_5(kind: type = hf.Qwen3_5Config, **more: Any) -> Family:
 
 
 def qwen3_5_moe() -> Family:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-    return qwen3_5(hf.Qwen3_5MoeConfig, shared_expert_intermediate_size=32, **experts)
+    return qwen3_5(hf.Qwen3_5MoeConfig, shared_expert_intermediate_size=32, **EXPERTS)
 
 
 def glm4v() -> Family:
@@ -189,9 +184,7 @@ def save(name: str, folder: Path) -> Path:
     net.generation_config = hf.GenerationConfig(eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id)
     net.save_pretrained(folder, max_shard_size="200KB" if name == "qwen3_vl_moe" else "1GB")
     made.processor.save_pretrained(folder)
-    if (
-        name != "gemma4"
-    ):  # its repositories have one file; of the others the images' settings lie in a file of their own
+    if name != "gemma4":  # whose repositories have one file: those of others have another for the images' settings
         whole = json.loads((folder / "processor_config.json").read_text())
         images = whole.pop("image_processor") | {"processor_class": whole["processor_class"]}
         if name == "qwen2_5_vl":

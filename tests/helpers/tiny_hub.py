@@ -184,13 +184,8 @@ def write_suites(hub: Path, root: Path) -> None:
 def write_judge_base(folder: Path) -> None:
     """A random Qwen3-VL that has learnt nothing but the form of a reply: which side it names is chance."""
     styles = [style(name) for name in ("pvc", GENERAL, "full")]
-    texts = [
-        part["text"]
-        for each in styles
-        for turn in each.messages(INSTRUCTION)
-        for part in turn["content"]
-        if "text" in part
-    ]
+    turns = [turn for each in styles for turn in each.messages(INSTRUCTION)]
+    texts = [part["text"] for turn in turns for part in turn["content"] if "text" in part]
     tokens = tiny.tokenizer(texts * 2, vocab_size=1024)
     net = tiny.model(tokens, SIZES)
     rng, optimizer = np.random.default_rng(0), torch.optim.AdamW(net.parameters(), lr=5e-3, fused=True)

@@ -42,14 +42,9 @@ from tools.trials.random_models import write_lpips
 
 ROOT = Path(__file__).parents[2]
 BOX = (30, 20, 66, 52)
-EVERYTHING = Recipe(
-    "t",
-    (
-        ("unedit_area", ("lpips", "ssim", "emd", "emd_both_sides", "delta_e")),
-        ("edit_area", ("dinov3_structure_similarity", "depth_ssim", "sam_dino_cls_sim", "sam_clip_cls_sim", "iou")),
-    ),
-    "edit_area",
-)
+INSIDE = ("dinov3_structure_similarity", "depth_ssim", "sam_dino_cls_sim", "sam_clip_cls_sim", "iou")
+AROUND = ("lpips", "ssim", "emd", "emd_both_sides", "delta_e")
+EVERYTHING = Recipe("t", (("unedit_area", AROUND), ("edit_area", INSIDE)), "edit_area")
 EMBEDDED = Recipe("t", (("unedit_area", ("lpips", "ssim", "delta_e")), ("edit_area", ("depth_ssim",))), "edit_area")
 
 
@@ -57,11 +52,8 @@ EMBEDDED = Recipe("t", (("unedit_area", ("lpips", "ssim", "delta_e")), ("edit_ar
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
     """All slots of object-centric recipes, with tiny random checkpoints."""
     folder = tmp_path_factory.mktemp("models")
-    return SlotSetting(
-        device="cpu",
-        lpips=str(write_lpips(folder / "lpips.safetensors")),
-        **{slot: str(tiny_models.write(slot, folder / slot)) for slot in tiny_models.SLOTS},
-    )
+    made = {slot: str(tiny_models.write(slot, folder / slot)) for slot in tiny_models.SLOTS}
+    return SlotSetting(device="cpu", lpips=str(write_lpips(folder / "lpips.safetensors")), **made)
 
 
 @pytest.fixture
@@ -77,9 +69,8 @@ def models_of(setting: SlotSetting, folder: Path) -> Models:
 
 
 def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Original:
-    return batch.Original(
-        images.encode_png(photo), boxes, recipe, tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
-    )
+    shown = tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
+    return batch.Original(images.encode_png(photo), boxes, recipe, shown)
 
 
 def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(tiny, photo, edits) -> None:
@@ -124,13 +115,17 @@ def test_features_are_kept_and_give_the_same_values(tiny, photo, edits, tmp_path
     assert len(list(tmp_path.glob("*/*.features"))) == files
 
 
-def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(photo, edits, tmp_path) -> None:
+def test_equal_images_are_asked_about_once_and_kept_ones_if_they_are_damaged(photo, edits, tmp_path, damage) -> None:
     store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
     shown = [(photo, True), (photo.copy(), False), (edits[0], False)]
     assert slots.said(store, "m", shown, _count(asked)) == [[3.0]] * 3
     assert slots.said(store, "m", shown, _count(asked)) == [[3.0]] * 3
     assert slots.said(store, "other", shown, _count(asked)) == [[3.0]] * 3
     assert asked == [2, 1, 2], "of edits nothing is kept"
+    for file in tmp_path.glob("*/*.features"):
+        damage(file)
+    assert slots.said(store, "m", shown[:1], _count(asked)) == [[3.0]]
+    assert asked == [2, 1, 2, 1]
 
 
 def _count(asked: list[int]) -> Callable[[list[np.ndarray]], list[list[np.ndarray]]]:
@@ -167,12 +162,8 @@ def test_a_model_that_refuses_one_image_leaves_the_others(tiny, photo, edits) ->
 
 
 def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.ndarray) -> None:
-    rule = Recipe(
-        "t",
-        (("unedit_area", ("ssim",)), ("edit_area", ("face_ID_sim", "face_texture_color_similarity", "delta_e"))),
-        "edit_area",
-        skip_unedited_from=0.9,
-    )
+    areas = (("unedit_area", ("ssim",)), ("edit_area", ("face_ID_sim", "face_texture_color_similarity", "delta_e")))
+    rule = Recipe("t", areas, "edit_area", skip_unedited_from=0.9)
     data = images.encode_png(photo)
     models = Models(SlotSetting())
 
@@ -205,16 +196,12 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
     """Only the class that loads them sees it."""
     folder = tiny_models.write("dinov3", tmp_path / "dinov3")
     weights = load_file(folder / "model.safetensors")
-    save_file(
-        {name: value for name, value in weights.items() if not name.startswith("layer.1.")},
-        folder / "model.safetensors",
-    )
+    kept = {name: value for name, value in weights.items() if not name.startswith("layer.1.")}
+    save_file(kept, folder / "model.safetensors")
     image, recipe = images.encode_png(photo), Recipe("t", (("edit_area", ("dinov3_structure_similarity",)),))
     prompt = batch.Original(image, (BOX,), recipe, (batch.Altered(image), batch.Altered(image)))
-    with (
-        resume.RecordCache(tmp_path / "a") as cache,
-        pytest.raises(ParamsError, match=r"measures\.dinov3: .* lacks \d+ weights of a DINOv3ViTModel"),
-    ):
+    lacking = pytest.raises(ParamsError, match=r"measures\.dinov3: .* lacks \d+ weights of a DINOv3ViTModel")
+    with resume.RecordCache(tmp_path / "a") as cache, lacking:
         next(batch.measure_all([prompt], [recipe], SlotSetting(device="cpu", dinov3=str(folder)), cache, "t"))
 
 
@@ -254,15 +241,6 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
     assert slot_settings.lacking("face_geometry_L2_distance", without) == ("faces",)
     assert slot_settings.lacking("face_geometry_L2_distance", replace(without, insightface={})) == ()
     assert slot_settings.lacking("face_ID_sim", SlotSetting()) == ()
-
-
-def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, damage) -> None:
-    store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
-    slots.said(store, "m", [(photo, True)], _count(asked))
-    [file] = tmp_path.glob("*/*.features")
-    damage(file)
-    assert slots.said(store, "m", [(photo, True)], _count(asked)) == [[3.0]]
-    assert asked == [1, 1]
 
 
 def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: Path) -> None:
@@ -585,6 +563,5 @@ def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> No
     assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
     assert row["change"] == pytest.approx(pixel.block_delta_e(*map(images.to_lab, half), inside), abs=1e-5)
     values = {m["measure"]: m["value"] for m in row["measures"]}
-    assert values["ssim"] == pytest.approx(
-        pixel.ssim(pixel.Moments(half[0].astype(np.float64)), half[1], ~inside), abs=1e-5
-    )
+    expected = pixel.ssim(pixel.Moments(half[0].astype(np.float64)), half[1], ~inside)
+    assert values["ssim"] == pytest.approx(expected, abs=1e-5)

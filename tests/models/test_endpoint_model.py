@@ -169,10 +169,9 @@ def test_a_single_403_is_one_question_and_a_refused_effort_ends_in_failures(tmp_
 
 def test_a_broken_image_is_not_sent(tmp_path: Path, sound: Server) -> None:
     sound.log(forget=True)
-    broken = [
-        replace(q, **{side: data}) for q, side, data in zip(questions(2), ("a", "source"), (b"?", b""), strict=True)
-    ]
-    answers, account = ask(setting(sound.url), [*broken, questions(3)[2]], tmp_path / "c")
+    first, second, third = questions(3)
+    broken = [replace(first, a=b"?"), replace(second, source=b"")]
+    answers, account = ask(setting(sound.url), [*broken, third], tmp_path / "c")
     assert [answer.combined.winner for answer in answers] == [None, None, "Tie"]
     assert answers[0].forward.reason == "a: not a PNG, JPEG or WebP image"
     assert answers[0].backward.reason == "b: not a PNG, JPEG or WebP image"
@@ -305,19 +304,11 @@ def test_the_request_is_what_the_openai_client_sends(tmp_path: Path, sound: Serv
         for part in asked.messages(question.instruction)[1]["content"]
     ]
     client = openai.OpenAI(base_url=sound.url, api_key="none", max_retries=0)
-    reply = client.chat.completions.create(
-        model="m",
-        messages=[asked.messages("")[0], {"role": "user", "content": parts}],
-        temperature=0.5,
-        max_tokens=24,
-        response_format={
-            "type": "json_schema",
-            "json_schema": {"name": "reply", "strict": True, "schema": asked.schema},
-        },
-        seed=7,
-        logprobs=True,
-        top_logprobs=20,
-    )
+    chat: list[Any] = [asked.messages("")[0], {"role": "user", "content": parts}]
+    how: dict[str, Any] = {"temperature": 0.5, "max_tokens": 24, "seed": 7, "logprobs": True, "top_logprobs": 20}
+    schema = {"name": "reply", "strict": True, "schema": asked.schema}
+    how |= {"response_format": {"type": "json_schema", "json_schema": schema}}
+    reply = client.chat.completions.create(model="m", messages=chat, **how)
     assert ours == json.loads(sound.log()["last"]["body"])
     assert read_completion(reply.model_dump_json().encode()).text == reply.choices[0].message.content
 
@@ -380,8 +371,7 @@ def test_a_budget_of_tokens_needs_an_endpoint_that_tells_them(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("wait", ["0.6", "a date in an hour"])
-def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path: Path, wait: str) -> None:
-    # the date is made here: processes that collect the tests in different seconds must name them alike
+def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path, wait) -> None:
     header = wait if wait == "0.6" else formatdate(time.time() + 3600, usegmt=True)
     with chat_server(wait=header) as server:
         answers, account = ask(setting(server.url), questions(2), tmp_path / "c")

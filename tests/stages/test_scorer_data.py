@@ -71,9 +71,8 @@ def test_ratings_of_the_probe_are_those_of_what_was_done():
     assert len(rows) == (2 * 2 + 2 * 1) * 4
     assert {row["part"] for row in rows} == {"train", "test"}
     for prompt in {row["prompt"] for row in rows}:
-        done, damaged, harmed, left = (
-            {each["dimension"]: each["score"] for each in row["scores_a"]} for row in rows if row["prompt"] == prompt
-        )
+        own = [row["scores_a"] for row in rows if row["prompt"] == prompt]
+        done, damaged, harmed, left = ({each["dimension"]: each["score"] for each in scores} for scores in own)
         assert done == {"adherence": 5.0, "quality": 5.0, "preservation": 5.0}
         assert left == {"adherence": 1.0, "quality": 5.0, "preservation": 5.0}
         for scores, adherence in ((damaged, 5.0), (harmed, 1.0)):

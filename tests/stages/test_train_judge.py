@@ -50,9 +50,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
     def make(name: str, shown: dict[tuple[str, str], bytes | None], **settings: object) -> Path:
         folder = training_pairs.project(tmp_path / name, values_with(**settings), monkeypatch)
-        training_pairs.write(
-            folder, [training_pairs.pair(int(key[1:])) for model, key in shown if model == "good"], shown
-        )
+        pairs = [training_pairs.pair(int(key[1:])) for model, key in shown if model == "good"]
+        training_pairs.write(folder, pairs, shown)
         return folder
 
     with training_pairs.one_thread(monkeypatch):
@@ -272,9 +271,6 @@ def test_deepspeed_configurations_are_what_their_names_say(name: str):
 
 def test_one_training_a_folder(tmp_path: Path):
     for _ in range(2):
-        with (
-            sft_launch.alone(tmp_path),
-            pytest.raises(sft_launch.TrainingError, match="another process"),
-            sft_launch.alone(tmp_path),
-        ):
+        refused = pytest.raises(sft_launch.TrainingError, match="another process")
+        with sft_launch.alone(tmp_path), refused, sft_launch.alone(tmp_path):
             pass

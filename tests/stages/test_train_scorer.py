@@ -142,9 +142,8 @@ def test_rows_that_no_rater_can_learn_from_are_named(project: Project):
     assert isinstance(setting, TrainRaterSetting)
     every = rated(4)
     made = train_scorer.ratings_of([*every, rows(4)[0][0]], setting)
-    assert [(sample.key, sample.type, sample.scores) for sample in made] == [
-        (f"k{n}", "remove", (1 if n % 2 else 5, 3, 2)) for n in range(4)
-    ]
+    expected = [(f"k{n}", "remove", (1 if n % 2 else 5, 3, 2)) for n in range(4)]
+    assert [(sample.key, sample.type, sample.scores) for sample in made] == expected
     every[0]["scores_a"][0]["score"] = 5.5
     with pytest.raises(UserError, match=r"k0: scores .* are not in 1\.\.5"):
         train_scorer.ratings_of(every, setting)
@@ -157,9 +156,8 @@ def test_images_and_dimensions_that_are_not_there_are_named(project: Project):
     job = train_scorer.job("tiny")
     pairs = job.read_rows()
     pairs[5]["edit_b"] = f"data/scorer_images/made.parquet/{'1' * 64}"
-    with pytest.raises(
-        UserError, match=r"1 training samples? cannot be used \(train_scorer.tiny.skip_failed\): k5: ed"
-    ):
+    words = r"1 training samples? cannot be used \(train_scorer.tiny.skip_failed\): k5: ed"
+    with pytest.raises(UserError, match=words):
         runs.list_skipped(job, pairs, folder / "run")
     with pytest.raises(UserError, match="no score of quality; did you mean visual_quality"):
         train_scorer.samples_of(pairs, lessons.scorer_setting(dimensions=["quality"]))

@@ -142,9 +142,7 @@ def test_a_judge_is_trained_merged_and_served(family, pairs, pictures, tmp_path)
         ("internvl", "model.language_model.", "language_model.model."),
     ],
 )
-def test_an_adapter_whose_parts_had_other_names_when_it_was_trained(
-    name: str, now: str, then: str, pictures: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_an_adapter_whose_parts_had_other_names_when_it_was_trained(name, now, then, pictures, tmp_path) -> None:
     """As adapters on the hub of transformers before 4.52 have them."""
     base = tiny_families.save(name, tmp_path / "base")
     settings = LoraConfig(r=2, target_modules=r".*language_model.*\.[qv]_proj", init_lora_weights=False)
@@ -279,9 +277,7 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
         assert found["raters.editscore_7b"][0] < 500, "the adapter's sizes, not its base's"
 
 
-def test_thinking_that_the_template_opens_stands_in_the_reply(
-    tmp_path: Path, pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thinking_that_the_template_opens_stands_in_the_reply(tmp_path, pictures, monkeypatch) -> None:
     """Else nothing in a reply that is cut says that it is no answer."""
     model = load(tiny_families.save("qwen3_5", tmp_path / "qwen3_5"))
     chat = Chat(model.render([{"role": "user", "content": [{"type": "text", "text": "Why"}]}]), (), 4)

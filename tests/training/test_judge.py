@@ -84,9 +84,8 @@ def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, pairs: Pairs,
 def test_images_are_resized_as_the_processor_resizes_them(base_dir: Path, prepare: Prepare, shape: tuple[int, int]):
     processor = load_processor(base_dir)
     ours = prepare().load(png(1, *shape))
-    theirs = processor.image_processor(
-        [images.decode(png(1, *shape))], input_data_format="channels_last", return_tensors="pt"
-    )
+    shown = [images.decode(png(1, *shape))]
+    theirs = processor.image_processor(shown, input_data_format="channels_last", return_tensors="pt")
     processor.image_processor.do_resize = False
     mine = processor.image_processor([ours], return_tensors="pt")
     assert torch.equal(mine["image_grid_thw"], theirs["image_grid_thw"])
@@ -151,9 +150,7 @@ def test_processes_that_share_an_epoch_out_see_its_batches(base_dir: Path, pairs
     assert (labels >= 0).any(1).tolist() == [True, False, False, False]
 
 
-def test_what_fillers_are_made_of_moves_no_weight(
-    train: Train, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_fillers_are_made_of_moves_no_weight(train, pairs, tmp_path, monkeypatch):
     """Dropout draws by a batch's shape, so a filler's reply must not depend on its row; the draws after it would."""
     real, weights = lesson.filled, []
     for winner in ("Image A", "Tie"):
@@ -205,10 +202,9 @@ def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path):
     (base / "chat_template.jinja").write_text(template.replace("<|im_end|>", behind))
     rng = np.random.default_rng(0)
     pictures = {sample.source: png(n, 96, 96) for n, sample in enumerate(pairs)}
-    noise = {
-        name: images.decode(data).astype(int) + rng.integers(-9, 9, (96, 96, 3)) for name, data in pictures.items()
-    }
-    pictures |= {f"1{int(name):02}": images.encode_png(a.clip(0, 255).astype(np.uint8)) for name, a in noise.items()}
+    for name, data in list(pictures.items()):
+        noisy = images.decode(data).astype(int) + rng.integers(-9, 9, (96, 96, 3))
+        pictures[f"1{int(name):02}"] = images.encode_png(noisy.clip(0, 255).astype(np.uint8))
     parts = lesson.split(lesson.dataset(pairs), 0.0, 0.25, 42)
     made = trainer.Trainer(LESSON, parts, base, pictures, tmp_path / "none")
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in pairs]
@@ -258,11 +254,8 @@ def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(base
     assert "max_pixels" not in content
     for height, width in ((64, 64), (31, 200), (3, 9), (300, 100)):
         image = png(1, height, width)
-        trained = (
-            lesson.Prepare(lesson.processor_of(base, taught.setting), taught.columns, {}, 0, False)
-            .load(image)
-            .shape[:2]
-        )
+        prepare = lesson.Prepare(lesson.processor_of(base, taught.setting), taught.columns, {}, 0, False)
+        trained = prepare.load(image).shape[:2]
         for folder in (made, judge):
             show = load_processor(folder).image_processor
             grid = show([images.decode(image)], input_data_format="channels_last", return_tensors="pt")

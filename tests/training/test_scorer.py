@@ -122,9 +122,8 @@ def test_targets_and_what_counts():
         {"scores": [4.0, 1.0, 1.0, 2.0, 1.0, 1.0], "winner": "Tie", "filler": True},
     ]
     targets = scorer.Targets.of(rows)
-    assert torch.equal(
-        torch.nan_to_num(targets.sign, 9.0), torch.tensor([[1, 0, -1], [9, 9, 9], [0, -1, 0], [9, 9, 9.0]])
-    )
+    signs = torch.tensor([[1, 0, -1], [9, 9, 9], [0, -1, 0], [9, 9, 9.0]])
+    assert torch.equal(torch.nan_to_num(targets.sign, 9.0), signs)
     for changes, expected in (
         ({"learn": "each"}, [1, 0, 1, 0]),
         ({"learn": "overall"}, [1, 0, 0, 0]),

@@ -67,10 +67,8 @@ def test_it_learns_and_ends_alike_whether_it_was_stopped_or_not(case: Case, trai
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(train, pairs, tmp_path, damage, capsys) -> None:
-    lesson, folder = (
-        lessons.judge(max_steps=4, eval_every=4, log_every=1, save_every=1, keep_checkpoints=9),
-        tmp_path / "c",
-    )
+    lesson = lessons.judge(max_steps=4, eval_every=4, log_every=1, save_every=1, keep_checkpoints=9)
+    folder = tmp_path / "c"
     train(lesson, pairs, tmp_path / "plain", folder)
     bad = [folder / "checkpoint-2/optimizer.pt", folder / "checkpoint-3/trainer_state.json"]
     for file in bad:
@@ -120,9 +118,8 @@ def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[
     assert history[0]["eval_loss"] is None
     said, told = capfd.readouterr()
     assert said == "", "no dictionaries of the trainer's"
-    assert re.findall(r"step \d of 2: loss \d", told) == [
-        f"step {n} of 2: loss {int(history[n - 1]['loss'])}" for n in (1, 2)
-    ]
+    expected = [f"step {n} of 2: loss {int(history[n - 1]['loss'])}" for n in (1, 2)]
+    assert re.findall(r"step \d of 2: loss \d", told) == expected
     silent = train(lessons.judge(**small, log_every=10, save_every=10), pairs, tmp_path / "b")
     assert (silent.steps, silent.history) == (2, [])
 

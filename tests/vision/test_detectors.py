@@ -20,14 +20,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.save_detector(tmp_path_factory.mktemp("detector"))
 
 
-@pytest.fixture
-def rgbs(rng: np.random.Generator) -> list[np.ndarray]:
-    return [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in ((72, 96), (40, 37), (72, 96))]
-
-
 @torch.inference_mode()
-def test_boxes_and_names_are_those_that_transformers_finds(folder: Path, rgbs: list[np.ndarray]) -> None:
+def test_boxes_and_names_are_those_that_transformers_finds(folder: Path, rng: np.random.Generator) -> None:
     """Where its phrase is of one name; the tokens between names, which it also counts, are no name's."""
+    rgbs = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in ((72, 96), (40, 37), (72, 96))]
     processor = AutoProcessor.from_pretrained(folder)
     processor.image_processor = GroundingDinoImageProcessorPil.from_pretrained(folder)  # where torchvision is, too
     model = AutoModelForZeroShotObjectDetection.from_pretrained(folder).eval()

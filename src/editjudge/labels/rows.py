@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 
-from editjudge.core import images
+from editjudge.core import images, scans
 from editjudge.core.keys import place, plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
@@ -187,7 +187,7 @@ def added(to: ImageSink, record: Record, *places: Any) -> list[tuple[str, str]]:
         raise RowError("an image is missing", str(error)) from error
     try:
         for picture in pictures:
-            images.decode(picture)
+            scans.decode(picture)
     except images.ImageError as error:
         raise RowError("a broken image", str(error)) from error
     return [to.add(picture) for picture in pictures]

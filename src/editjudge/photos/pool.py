@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from editjudge.core import images, records
+from editjudge.core import images, records, scans
 from editjudge.core.errors import FileError
 from editjudge.core.reading import local
 from editjudge.core.tables import RowError
@@ -85,7 +85,7 @@ def examined(setting: PhotoPool, paths: Iterable[str], score: Scorer) -> list[re
     refused = records.Refusals(found.append)
     for path in paths:
         with refused.catching({}):
-            rgb = images.decode(load(setting.photos, path))
+            rgb = scans.decode(load(setting.photos, path))
             height, width = rgb.shape[:2]
             if min(height, width) <= setting.filters.side_above:
                 raise RowError(SMALL, f"{width} x {height} pixels")

@@ -275,10 +275,8 @@ def checked_image(draft: Draft, folder: Path, most: int, filters: Filters) -> Ch
         data = local(draft.image, folder, most)
     if len(data) > most:
         raise RowError(LARGE, f"{len(data)} bytes")
-    if why := scans.slow(data):
-        raise RowError(BROKEN, why)
     try:
-        rgb = images.decode(data, min(images.MAX_PIXELS, filters.side_most**2))
+        rgb = scans.decode(data, min(images.MAX_PIXELS, filters.side_most**2))
     except images.ImageError as error:
         raise RowError(BROKEN, str(error)) from error
     height, width = rgb.shape[:2]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from editjudge.core import images, masks, params, reading, records
+from editjudge.core import images, masks, params, reading, records, scans
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
 from editjudge.core.settings import section
@@ -43,7 +43,7 @@ def prompts_of(values: dict[str, Any], setting: ArenaSetting) -> Iterator[record
             if key in seen:
                 raise RowError(f"key {key} stands already in an earlier row")
             [data] = record.pictures(record[image])
-            height, width = images.decode(data).shape[:2]
+            height, width = scans.decode(data).shape[:2]
             own = masks.read_own(masks.own_cells(record.get), record.file_bytes, height, width)
             row: records.Row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
             seen.add(key)

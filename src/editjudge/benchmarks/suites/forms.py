@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.benchmarks.suites import gedit_v1, imgedit, kris, omnicontext, rededit, rise, uniredit
 from editjudge.benchmarks.suites.suite import Case, Suite
-from editjudge.core import images, params, reading
+from editjudge.core import images, params, reading, scans
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
 from editjudge.core.settings import FORBID, FileName, Text, known, read
@@ -90,7 +90,7 @@ def _case_row(name: str, record: reading.Record, case: Case) -> Row:
         raise RowError(f"key {case.key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
     data, *more = record.pictures(case.image, *case.images.values())
     for each in (data, *more):
-        images.decode(each)
+        scans.decode(each)
     kept = {name: value for name, value in vars(case).items() if name not in ("image", "images", "texts")}
     return kept | {
         "shown": [{"name": n, "image": each} for n, each in zip(case.images, more, strict=True)] or None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from editjudge.core import images
+from editjudge.core import images, scans
 from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.tables import RowError
 from editjudge.editors.api import form
@@ -160,7 +160,7 @@ class ApiEditor:
         """The image of an answer, or at the address in it, in a thread of the pool. Raises EditFailed."""
         data = sent if isinstance(sent, bytes) else fetch(self.fetched, sent, self.setting.base_url)
         try:
-            return Edited(images.decode(data), None)
+            return Edited(scans.decode(data), None)
         except images.ImageError as error:
             raise EditFailed(BROKEN, f"the edited image: {error}") from error
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from editjudge.core import images, reading
+from editjudge.core import images, reading, scans
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
@@ -132,7 +132,7 @@ def candidate(key: str, task: str, model: str, found: bytes | str) -> Row:
     row: Row = {"key": key, "task": task, "model": model, "image": None, "damage": None}
     if isinstance(found, bytes):
         try:
-            images.decode(found)
+            scans.decode(found)
         except images.ImageError as error:
             found = f"broken image: {error}" if not str(error).startswith("broken") else str(error)
         else:
