@@ -20,6 +20,7 @@ from chat_client import chat_server, questions, setting
 from tiny_models import clip_folder
 
 from editjudge.benchmarks import report
+from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core import images, records
 from editjudge.core.main import stage
@@ -299,6 +300,71 @@ def test_a_pair_of_two_is_tied_up_to_epsilon_and_a_larger_tuple_is_not() -> None
     strict, loose = (report.tuples(items, rows, epsilon) for epsilon in (0.0, 0.5))
     assert [row["correct"] for row in strict["per_size"]] == [0, 1]
     assert [row["correct"] for row in loose["per_size"]] == [1, 1]
+
+
+def by_the_evaluator(size: int, rankings: list[str], scores: list[list[float]]) -> tuple[int, float]:
+    """How many tuples EditReward's eval_bench.py counts as right, said again in the shortest way, and its epsilon."""
+    epsilon, best = 0.0, -1.0
+    if size == 2:
+        people = [0 if "=" in r else 1 if r in ("A>B", "B<A") else -1 for r in rankings]
+        leads = [a - b for a, b in scores]
+        for bound in [0.0, *sorted({abs(lead) for lead in leads})]:
+            signs = [0 if abs(lead) <= bound else np.sign(lead) for lead in leads]
+            if (right := float(np.mean([s == p for s, p in zip(signs, people, strict=True)]))) > best:
+                epsilon, best = bound, right
+    count = 0
+    for ranking, own in zip(rankings, scores, strict=True):
+        if "=" in ranking:
+            count += abs(own[0] - own[1]) <= epsilon
+        else:
+            better = ranking[::-1] if "<" in ranking else ranking
+            count += [ord(letter) - ord("A") for letter in better[::2]] == np.argsort(own)[::-1].tolist()
+    return int(count), epsilon
+
+
+def test_tuples_by_the_evaluators_own_rule_and_its_own_files(tmp_path: Path) -> None:
+    """Scores that are often equal, or nearly, and pairs that people tied: in each, the two rules differ."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "a.png").write_bytes(PNG)
+    known, wanted, places = {}, {}, {}
+    for size in (2, 3, 4):
+        words = ["A>B", "B>A", "A<B", "A=B=Good", "A=B=Bad"]
+        orders = [">".join(rng.permutation(list("ABCD"[:size]))) for _ in range(100)]
+        rankings = [str(rng.choice(words)) for _ in orders] if size == 2 else orders
+        scores = [[float(np.round(rng.random(), rng.choice([1, 4]))) for _ in range(size)] for _ in rankings]
+        tuples = [{"prompt": "Go on.", "path_src": "a.png", "paths_generated": ["a.png"] * size,
+                   "human_vote": {"ranking": ranking}} for ranking in rankings]  # fmt: skip
+        (tmp_path / f"EditReward_Bench_{size}pair.json").write_text(json.dumps(tuples))
+        wanted[size], places[size] = by_the_evaluator(size, rankings, scores), scores
+    setting = {"form": "editreward", "path": str(tmp_path)}
+    items = forms.load("erb", setting)
+    assert (len(items), [i.failed for i in items if i.failed]) == (100 * (1 + 3 + 6), [])
+    for each in items:
+        own = places[each.size][int(str(each.group)[-5:])]
+        a, b = (own[ord(model) - ord("A")] for model in each.models or "")
+        known[each.key] = scored_answer(each.key, a, b)
+    rows = judge_benchmark.to_verdicts("j", items, list(known.values()))
+    found = report.tuples_by_evaluator(items, rows)
+    assert {row["size"]: row["correct"] for row in found["per_size"]} == {n: right for n, (right, _) in wanted.items()}
+    assert found["epsilon"] == wanted[2][1]
+    names = [row["name"] for row in report.published("editreward", report.judge_report(items, rows))]
+    assert names[:4] == ["EditReward-Bench K=2", "EditReward-Bench K=3", "EditReward-Bench K=4", "EditReward-Bench all"]
+    assert names[4] == "EditReward-Bench K=2, every pair right", "ours has a name of its own"
+    assert found["correct"] != report.tuples(items, rows, 0.0)["correct"]
+
+
+def test_vcreward_bench_as_its_runner_counts_and_in_both_orders() -> None:
+    items = [item(str(n), task="st"[n % 2]) for n in range(6)]
+    said = [(A, B), (A, A), (None, B), (TIE, TIE), (A, B), (B, A)]
+    rows = judge_benchmark.to_verdicts("j", items, [answer(str(n), *each) for n, each in enumerate(said)])
+    result = report.judge_report(items, rows)
+    figures = {row["name"]: row["value"] for row in report.published("vcreward", result)}
+    assert figures == {
+        "VCReward-Bench accuracy, mean over tasks": pytest.approx((2 / 2 + 1 / 3) / 2),  # what is unread is left out
+        "VCReward-Bench accuracy, overall": pytest.approx(3 / 5),
+        "VCReward-Bench accuracy of both orders, mean over tasks": pytest.approx((2 / 3 + 0 / 3) / 2),
+    }
+    assert (result["both_right"]["correct"], result["both_right"]["n"], result["calibration"]) == (2, 6, None)
 
 
 def test_a_scorer_is_correlated_by_its_scores() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from editjudge.core.winner import OTHER_SIDE
-from editjudge.statistics import agreement, clustered
+from editjudge.statistics import agreement, calibration, clustered
 from editjudge.statistics.agreement import accuracy_report, position_bias
 
 A, B, TIE = "Image A", "Image B", "Tie"
@@ -162,3 +162,17 @@ def test_tie_calibration_by_hand():
     assert (result["correct"], result["threshold"], result["n"]) == (4, 0.1, 5)
     with pytest.raises(ValueError, match="not finite"):
         agreement.tie_calibrated([A], [float("nan")])
+
+
+def test_calibration_by_hand() -> None:
+    truths = [A, A, B, TIE, B, A]
+    p_a = [0.9, 0.6, 0.6, 0.9, 0.1, None]
+    found = calibration.report(truths, p_a, list("uvwxyz"))
+    assert found["n"] == 4, "neither ties nor what has no probability"
+    assert found["brier"] == pytest.approx((0.1**2 + 0.4**2 + 0.6**2 + 0.1**2) / 4)
+    assert found["auroc"] == pytest.approx((1 + 1 + 0.5 + 1) / 4), "0.9 over both of B, 0.6 beside 0.6 and over 0.1"
+    assert found["ece"] == pytest.approx((2 * abs(1.0 - 0.9) + 2 * abs(0.5 - 0.6)) / 4)
+    assert [each["accuracy"] for each in found["selective"]] == [1.0, 0.75]
+    assert [(each["from"], each["n"], each["accuracy"]) for each in found["bins"]] == [(0.6, 2, 0.5), (0.9, 2, 1.0)]
+    assert calibration.report([TIE, A], [0.5, None], "ab") is None
+    assert calibration.report([A, A], [0.5, 0.5], "ab")["auroc"] is None, "one side is always right"

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import VERDICTS, Item
 from editjudge.core import reading
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.winner import WORTH, ahead
-from editjudge.statistics import agreement, pointwise, psychometric
+from editjudge.core.winner import SIDES, WORTH, ahead
+from editjudge.statistics import agreement, calibration, pointwise, psychometric
 
 Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
@@ -64,7 +66,8 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
 
     four_way tells Both good and Both bad apart, as people did: only a scorer's Tie is either; that of a judge of pairs,
     who is not asked which, is wrong. labels: how often the judge was right where people said what; both labels of a tie
-    ask for a Tie. transitivity: of the answers, where three edits of a prompt were compared."""
+    ask for a Tie. one_order: accuracy of the first order's readable answers. both_right: in either order. transitivity:
+    of the answers, where three edits of a prompt were compared."""
     kept = [item for item in items if item.verdict is not None]
     right = {label: [row["winner"] == row["truth"] for row in rows if row["label"] == label] for label in VERDICTS}
     exact, clusters = [row["answer"] == row["label"] for row in rows], [row["cluster"] for row in rows]
@@ -74,7 +77,13 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
         if item.group is not None and item.models is not None and item.size > 2
     ]
     bench, seen = probe_bench(kept)
+    heard = [row for row in rows if row["forward"] is not None]
+    first = [[row[name] for row in heard] for name in ("truth", "forward", "task", "cluster")]
+    twice = [row["forward"] == row["truth"] == row["backward"] for row in rows]
     return agreement.report(rows) | {
+        "one_order": agreement.accuracy_report(*first) if heard else None,
+        "both_right": agreement.share(twice, clusters) if any(row["backward"] for row in rows) else None,
+        "calibration": calibration.report(*([row[name] for row in rows] for name in ("truth", "p_a", "cluster"))),
         "four_way": agreement.share(exact, clusters) if right["Both good"] or right["Both bad"] else None,
         "tie_calibrated": tie_calibrated(rows),
         "labels": [
@@ -83,6 +92,7 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
             if each
         ],
         "tuples": tuples(items, rows, epsilon),
+        "tuples_by_evaluator": tuples_by_evaluator(items, rows),
         "transitivity": agreement.transitivity(*zip(*compared, strict=True)) if compared else None,
         "pointwise": correlation(kept, rows),
         "psychometric": None if bench is None else psychometric.report(bench, [rows[n]["winner"] for n in seen]),
@@ -90,11 +100,16 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
 
 
 def published(form: str, report: Mapping[str, Any]) -> Rows:
-    """The figures that the benchmark's papers print, by the papers' words: name, value, low and high."""
+    """The figures that the benchmark's papers print, by the papers' words: name, value, low and high. Those of ours
+    that differ have a name that says how, and stand behind."""
     accuracy, four, ties = report["accuracy"], report["four_way"], report["tie_calibrated"]
-    points, tuples = report["pointwise"], report["tuples"]
+    points, tuples, one = report["pointwise"], report["tuples"], report["one_order"]
+    theirs = report["tuples_by_evaluator"]
+    of_tuples = [(theirs, "")] * bool(theirs) + [(tuples, ", every pair right" if theirs else "")] * bool(tuples)
     every: list[tuple[str, str, Mapping[str, Any] | None, str]] = [
-        ("vcreward", "VCReward-Bench accuracy, mean over tasks", accuracy, "mean_over_tasks"),
+        ("vcreward", "VCReward-Bench accuracy, mean over tasks", one, "mean_over_tasks"),
+        ("vcreward", "VCReward-Bench accuracy, overall", one, "accuracy"),
+        ("vcreward", "VCReward-Bench accuracy of both orders, mean over tasks", accuracy, "mean_over_tasks"),
         ("editscore", "EditScore-Bench accuracy, mean over tasks", accuracy, "mean_over_tasks"),
         ("genai", "GenAI-Bench accuracy, of four answers", four, "accuracy"),
         ("genai", "GenAI-Bench accuracy, of three answers", accuracy, "accuracy"),
@@ -105,10 +120,10 @@ def published(form: str, report: Mapping[str, Any]) -> Rows:
         ("imagenhub", "ImagenHub Spearman, tanh of the mean over models", points, "imagenhub"),
         ("imagenhub", "ImagenHub Spearman, Fisher's mean over models", points, "spearman"),
         *(
-            ("editreward", f"EditReward-Bench K={row['size']}", row, "accuracy")
-            for row in (tuples or {}).get("per_size", [])
+            ("editreward", f"EditReward-Bench {name}{how}", row, "accuracy")
+            for found, how in of_tuples
+            for name, row in [*((f"K={row['size']}", row) for row in found["per_size"]), ("all", found)]
         ),
-        ("editreward", "EditReward-Bench all", tuples, "accuracy"),
     ]
     return [
         {"name": name, "value": figures[key]}
@@ -159,6 +174,56 @@ def tuples(items: Sequence[Item], rows: Rows, epsilon: float) -> dict[str, Any] 
             winner = ahead(0.0 if abs(lead) <= (epsilon if item.size == 2 else 0.0) else lead)
         pairs.append((row["truth"], winner, item.group, item.size, item.cluster))
     return agreement.tuple_accuracy(*zip(*pairs, strict=True)) | {"epsilon": epsilon} if pairs else None
+
+
+def tuples_by_evaluator(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
+    """`tuples` as EditReward-Bench's own evaluator counts them (EditReward/evaluate/eval_bench.py); None: no scores.
+
+    Two edits that people tied are right where their scores are up to epsilon apart, which is chosen on the same pairs
+    so that most pairs of two are right. Every other tuple is right where people's order is that of the scores, however
+    close they are; equal ones are in the order of NumPy's argsort, the later mostly first, which differs by CPU."""
+    said = {row["key"]: row for row in rows}
+    by_group: dict[str, list[tuple[Item, Row]]] = {}
+    for item in (item for item in items if item.group is not None and item.ratings is None):
+        by_group.setdefault(str(item.group), []).append((item, said.get(item.key) or dict.fromkeys(SAID)))
+    if all(row["score_a"] is None for row in said.values()) or not by_group:
+        return None
+    twos = [
+        (row["truth"], _lead(row))
+        for own in by_group.values()
+        for item, row in own
+        if item.size == 2 and row.get("truth")
+    ]
+    epsilon = agreement.tie_calibrated(*zip(*twos, strict=True))["threshold"] if twos else 0.0
+    right: list[tuple[bool, bool, int, str]] = []
+    for own in by_group.values():
+        scores, wins = dict[str, Any](), dict[str, int]()
+        for item, row in own:
+            for model, score, side in zip(item.models or "AB", (row["score_a"], row["score_b"]), SIDES, strict=True):
+                scores[model] = score
+                wins[model] = wins.get(model, 0) + (row.get("truth") == side)
+        heard, size = None not in scores.values(), own[0][0].size
+        order = sorted(wins, key=lambda model: -wins[model])
+        if size == 2 and own[0][1].get("truth") == "Tie":
+            good = heard and abs(_lead(own[0][1]) or 0.0) <= epsilon
+        else:  # people's order is known if they decided all pairs, and no three of them in a circle
+            letters = sorted(scores)
+            known = heard and sorted(wins.values()) == list(range(size))
+            good = known and order == [letters[n] for n in np.argsort([scores[model] for model in letters])[::-1]]
+        right.append((good, heard, size, own[0][0].cluster))
+
+    def of(*sizes: int) -> dict[str, Any]:
+        kept = [each for each in right if each[2] in sizes]
+        found = agreement.share([good for good, *_ in kept], [cluster for *_, cluster in kept])
+        return found | {"unscored": sum(not heard for _, heard, *_ in kept)}
+
+    every = sorted({size for _, _, size, _ in right})
+    return of(*every) | {"epsilon": epsilon, "per_size": [{"size": size} | of(size) for size in every]}
+
+
+def _lead(row: Row) -> float | None:
+    a, b = row["score_a"], row["score_b"]
+    return None if a is None or b is None else float(a - b)
 
 
 def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:

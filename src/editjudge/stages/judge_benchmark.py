@@ -84,6 +84,14 @@ def accuracy_rows(judges: Rows) -> Rows:
     return rows
 
 
+def reliability_rows(judges: Rows) -> Rows:
+    """plots/reliability/<benchmark>.csv: of each judge that gives probabilities, how often it is right by how sure it
+    is, a row each bin of confidence; of another one, a row without figures. judges: of `summary`."""
+    nothing = [{"confidence": None, "accuracy": None, "n": 0}]
+    bins = {judge["judge"]: (judge["calibration"] or {"bins": nothing})["bins"] for judge in judges}
+    return [{"judge": judge, **{n: own[n] for n in nothing[0]}} for judge, its in bins.items() for own in its]
+
+
 def ask_judges(
     judges: Mapping[str, Judge],
     items: Sequence[Item],
@@ -136,6 +144,7 @@ def run(name: str) -> None:
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
     records.write_csv(Path(f"plots/accuracy/{name}.csv"), accuracy_rows(found["judges"]))
+    records.write_csv(Path(f"plots/reliability/{name}.csv"), reliability_rows(found["judges"]))
     gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]
     unfinished.check(values, "judge_benchmark", f"judge_benchmark@{name}", gaps)
     if all(row["winner"] is None for row in rows):

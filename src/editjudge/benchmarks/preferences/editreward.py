@@ -1,8 +1,10 @@
 """EditReward-Bench (Wu et al. 2025, arXiv 2509.26346; the hub's TIGER-Lab/EditReward-Bench): pairs and tuples.
 
-Two published forms, told apart by their fields:
+Three published forms, told apart by their fields:
 - the hub's Parquet: id, dataset (2pair, 3pair, 4pair), instruction, source_image, candidate_1, candidate_2, ranking
   ("A>B", "C>B", "A=B=Good", ...), comparison_type ("AvsB", ...; absent or empty means AvsB), model_1, model_2;
+- the evaluator's JSON, EditReward_Bench_2pair.json and so on: prompt, path_src, paths_generated, human_vote.ranking
+  ("A=B=Good", "C>A>B"), an object a tuple, which becomes rows as the hub has them;
 - GEditBench v2's JSONL of visual quality: key, instruction, source_image_path, edited_image_paths, winner, without
   the ties.
 Rows of one dataset whose id is the same before a last "_AvsB" (or "_AvB") are one tuple of K = 2, 3 or 4 edits, which
@@ -12,6 +14,7 @@ begin with it."""
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain, combinations
 from typing import Any
 
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, broken, collect, content, photo
@@ -31,7 +34,7 @@ def load(setting: BenchmarkSetting) -> list[Item]:
     """The benchmark's items. Raises TableError.
 
     K of the JSONL's tuples is the highest letter's. A tuple is in the cluster of its source image, where it has one."""
-    items = _once(collect(read(setting), _item))
+    items = _once(collect(chain.from_iterable(map(_pairs, read(setting))), _item))
     photos = {item.group: photo(item.source, "") for item in reversed(items) if item.source}
     letters: dict[str | None, str] = {}
     for item in items:
@@ -44,6 +47,25 @@ def load(setting: BenchmarkSetting) -> list[Item]:
             own["task"] = f"K={own['size']}"
         found.append(replace(item, **own))
     return found
+
+
+def _pairs(record: Record) -> list[Record]:
+    """A record of the evaluator's JSON as one for each pair; another one as it is."""
+    values = record.row if isinstance(record.row, Mapping) else {}
+    shown, vote = values.get("paths_generated"), values.get("human_vote")
+    if not isinstance(shown, list) or not isinstance(vote, Mapping):
+        return [record]
+    ranking = str(vote.get("ranking") or vote.get("preference") or "").replace(" ", "")
+    row = {"dataset": f"{len(shown)}pair", "source_image": values.get("path_src"), "instruction": values.get("prompt")}
+    letters, found = "ABCD"[: len(shown)], list[Record]()
+    better = ranking[::-1] if "<" in ranking else ranking
+    ordered = sorted(better.replace(">", "").replace("<", "")) == sorted(letters)
+    for (left, a), (right, b) in combinations(zip(letters, shown, strict=False), 2):
+        first, second = sorted((left, right), key=better.find)
+        own = {"id": f"{record.name}-{record.number:05d}_{left}vs{right}", "candidate_1": a, "candidate_2": b}
+        own |= {"ranking": f"{first}>{second}" if ordered else ranking, "comparison_type": f"{left}vs{right}"}
+        found.append(replace(record, row=row | own))
+    return found or [record]
 
 
 def _item(record: Record) -> Item:
