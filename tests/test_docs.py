@@ -177,8 +177,8 @@ def test_a_command_is_known_and_its_program_takes_it(page: Path, command: str, m
         assert named is None or (named[1] or named[2]).rpartition(".")[2] in text, f"{told} does not run it"
 
 
-WRITTEN = {command for page in PAGES for command in INLINE.findall(BLOCK.sub("", page.read_text()))}
-INLINES = sorted(command for command in WRITTEN if not re.search(r"\b(NAME|FILE|X)\b|<|\.\.\.", command))
+SENTENCES = {command for page in PAGES for command in INLINE.findall(BLOCK.sub("", page.read_text()))}
+INLINES = sorted(command for command in SENTENCES if not re.search(r"\b(NAME|FILE|X)\b|<|\.\.\.", command))
 
 
 @pytest.mark.parametrize("command", INLINES)

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import get_args
 
 import grimp
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from editjudge.core import code, files, params
 from editjudge.editors import making, protocol
 from editjudge.editors.procedural import ProceduralEditor
+from editjudge.editors.settings import Api
 from editjudge.judges import asking
 from editjudge.judges.scorers import features
 from editjudge.measures.annotation import batch
@@ -216,7 +218,8 @@ ROOTS = {
     "regions": [locating.__name__],
     "an embedded editor": [ProceduralEditor.__module__, protocol.__name__],
     "a diffusers editor": [making.DIFFUSERS, protocol.__name__],
-    "an editor behind an API": [making.API, protocol.__name__],
+    "an editor behind OpenAI's form": [making.OPENAI, protocol.__name__],
+    **{f"an editor behind {api}": [making.API + api, protocol.__name__] for api in get_args(Api) if api != "openai"},
     "a judge's training": [train_judge.__name__],
     "a scorer's training": [train_scorer.__name__],
 }
