@@ -209,3 +209,13 @@ def test_ready_editors_are_added_and_all_else_stays_as_it_was(workdir: Path) -> 
         with pytest.raises(ParamsError, match=told):
             program.run(f"add-editor {name}")
         assert Path("params.yaml").read_text() == values
+
+
+def test_the_ready_editors_of_a_form_are_added_by_its_name(workdir: Path) -> None:
+    Path("configs").symlink_to(ROOT / "configs")
+    for form, names in (("gemini", {"nano_banana_pro", "nano_banana_2"}), ("bfl", {"flux2_pro"})):
+        Path("params.yaml").write_text(PARAMS)
+        program.run(f"add-editor --api {form}")
+        editors = yaml.safe_load(Path("params.yaml").read_text())["editors"]
+        assert set(editors) == {"box", *names}
+        assert {editors[name]["api"] for name in names} == {form}
