@@ -32,7 +32,7 @@ SHOWN = {  # two rows of each form that a plot has, as strings, which DVC makes 
     "judge": "j", "task": "t", "model": "m", "accuracy": "0.7", "low": "0.6", "high": "0.8", "rating": "1000",
     "known_damage": "1.5", "damage_gap": "2", "fit": "0.65", "step": "10", "loss": "0.1", "eval_loss": "0.2",
     "eval_accuracy": "0.6", "centres": "1", "radius": "0.5", "random_radius": "0.6", "damage": "3", "response": "-0.1",
-    "series": "s", "pairs": "100",
+    "series": "s", "pairs": "100", "confidence": "0.7",
 }  # fmt: skip
 
 
