@@ -171,4 +171,4 @@ def test_a_key_that_an_editing_model_sends_back_is_nowhere_either(url: str, tmp_
     assert [row["status"] for row in rows].count("done") == 1, "the one with an image in the answer"
     reasons = " ".join(str(row["reason"]) for row in rows)
     assert reasons.count(HIDDEN) >= 5, reasons
-    assert HIDDEN in (folder / "metrics/candidates.json").read_text()
+    assert HIDDEN in (folder / "metrics/candidates/echo.json").read_text()

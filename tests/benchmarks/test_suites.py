@@ -24,6 +24,7 @@ from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 from editjudge.sources.builtin import scenes
 from editjudge.statistics import clustered
+from tools import drift
 
 SHARED = os.environ.get("EDITJUDGE_SHARED")
 COUNTS = {"extract": 117, "style": 100, "add": 95, "adjust": 94, "background": 94, "replace": 92, "remove": 86}
@@ -295,7 +296,7 @@ def test_drift_is_the_mean_change_over_photos() -> None:
         for n, row in enumerate(old)
     ]
     new[1] = rating("k1", None, origin="p0")
-    score, *dimensions = suite_report.drift(old, new)
+    score, *dimensions = drift.drift(old, new)
     assert (score["dimension"], score["edits"], score["only_old"], score["only_new"]) == ("score", 39, 1, 0)
     assert score["change"] == pytest.approx(10 / 39)
     assert 0 < score["low"] < score["change"] < score["high"]
@@ -306,6 +307,6 @@ def test_drift_is_the_mean_change_over_photos() -> None:
     assert (score["changed_low"], score["changed_high"], score["photos"]) == pytest.approx((share.low, share.high, 20))
     assert (score["old_asked"], score["new_asked"]) == (None, "2026-02-01")
     assert [each["dimension"] for each in dimensions] == list(DIMENSIONS)
-    same = suite_report.drift(old, old)[0]
+    same = drift.drift(old, old)[0]
     assert (same["change"], same["changed"], same["same_reply"]) == (0.0, 0.0, 1.0)
-    assert suite_report.drift(old, [rating("k1", None, rater="other")]) == []
+    assert drift.drift(old, [rating("k1", None, rater="other")]) == []

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shlex
 from pathlib import Path
 
 import datasets
@@ -22,10 +21,10 @@ from editjudge.cli.main import main
 from editjudge.core import images, records
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.tables import TableError
-from editjudge.editors.galleries import pictures
 from editjudge.judges.protocol import Score
 from editjudge.labels import tiers
 from editjudge.rewards import curation as curate
+from tools import grouped
 
 COMMAND = ("export", "pairs", "--out", "out/pairs.parquet")
 
@@ -53,25 +52,6 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path):
     assert np.array_equal(np.asarray(loaded[1]["edited_images"][0]), images.decode(png(201)))
 
 
-def test_tables_of_the_graph_are_data_sets_with_images(project: Path):
-    """A gallery of two models, and a benchmark with two edits a row."""
-    for n, model in enumerate(("first", "second")):
-        rows = [pictures.candidate(f"k{i}", "color_alter", model, png(10 * n + i)) for i in range(3)]
-        records.write(project / f"gallery/{model}.parquet", rows, "candidates")
-    image = {"bytes": png(1), "path": None}
-    bench = {"key": ["k"], "winner": ["Image A"], "source_image": [image], "edited_images": [[image, image]]}
-    pq.write_table(pa.table(bench), project / "bench.parquet")
-    exchange.export_dataset(files=[*sorted(Path("gallery").iterdir())], out=Path("hub/gallery"))
-    exchange.export_dataset(files=[Path("bench.parquet")], out=Path("hub/bench"))
-    gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir="cache")
-    assert [(row["model"], row["key"]) for row in gallery][2:4] == [("first", "k2"), ("second", "k0")]
-    assert np.array_equal(np.asarray(gallery[4]["image"]), images.decode(png(11)))
-    loaded = datasets.load_dataset("hub/bench", split="train", cache_dir="cache")
-    assert np.array_equal(np.asarray(loaded[0]["edited_images"][1]), images.decode(png(1)))
-    with pytest.raises(FileError, match=r"^bench.parquet: not the columns of gallery/first.parquet"):
-        exchange.export_dataset(files=[Path("gallery/first.parquet"), Path("bench.parquet")], out=Path("hub/no"))
-
-
 def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
     missing = training_pairs.with_sums(training_pairs.pair(0) | {"prompt": "p99"}, {})
     training_pairs.records.write(project / "data/train_pairs.parquet", [missing], "train_pairs")
@@ -91,12 +71,9 @@ def selection(workdir: Path) -> None:
     curate.write(workdir / "best", kept, [])
 
 
-@pytest.mark.parametrize("as_folder", [False, True])
-def test_a_selection_becomes_what_an_editor_is_trained_from(selection: None, as_folder: bool):
-    options = ["--from", "best/selection.parquet", "--out", "edits", "--range", "1", "4"]
-    program.run(shlex.join(["export", "edits", *options, *(["--as-folder"] if as_folder else [])]))
-    form = ("imagefolder", {"data_dir": "edits"}) if as_folder else ("edits", {})
-    found = datasets.load_dataset(form[0], **form[1], split="train", cache_dir="cache")
+def test_a_selection_becomes_what_an_editor_is_trained_from(selection: None):
+    program.run("export edits --from best/selection.parquet --out edits --range 1 4")
+    found = datasets.load_dataset("edits", split="train", cache_dir="cache")
     rows = sorted(found, key=lambda row: row["key"])
     assert [row["quality"] for row in rows] == [5, 4, 2, 1]
     assert rows[0]["instruction"] == "Do 0. The image quality is 5 out of five."
@@ -138,7 +115,7 @@ def annotated(workdir: Path) -> list[records.Row]:
 
 
 def test_annotations_in_the_published_form_and_back(annotated: list[records.Row]) -> None:
-    program.run("export annotations --out out")
+    grouped.write(out=Path("out"))
     file = Path(f"out/{TASK}_grouped.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["key"] for line in lines] == ["p0", "p1"]
@@ -148,20 +125,20 @@ def test_annotations_in_the_published_form_and_back(annotated: list[records.Row]
     assert (Path("out") / first["source_image_path"]).read_bytes() == png(0)
     assert first["edited_image_path"] == "images/edited/good/p0.png"
     assert (Path("out") / first["edited_image_path"]).read_bytes() == png(10)
-    program.run(f"export grouped --from {file} --out back.parquet")
+    grouped.read(file=file, out=Path("back.parquet"))
     assert records.read(Path("back.parquet"), "annotations") == annotated
 
 
 def test_a_file_of_the_published_system_is_read(annotated: list[records.Row]) -> None:
     """It has no more than the published fields; a missing value is null, "None" or NaN."""
-    program.run("export annotations --out out")
+    grouped.write(out=Path("out"))
     file = Path(f"out/{TASK}_grouped.jsonl")
     line = json.loads(file.read_text().splitlines()[0])
     for result, value in zip(line["results"], (0.25, "None"), strict=True):
         del result["editjudge"]
         result["unedit_area"] = {"ssim": value, "lpips": float("nan")}
     file.write_text(json.dumps(line))
-    program.run(f"export grouped --from {file} --out back.parquet")
+    grouped.read(file=file, out=Path("back.parquet"))
     bad, good = records.read(Path("back.parquet"), "annotations")
     assert (bad["model"], good["model"]) == ("bad", "good")
     values = {each["measure"]: (each["value"], each["reason"]) for each in good["measures"]}
@@ -182,4 +159,4 @@ def test_a_file_of_the_published_system_is_read(annotated: list[records.Row]) ->
     ):
         file.write_text(text)
         with pytest.raises(UserError, match=told):
-            program.run(f"export grouped --from {file} --out back.parquet")
+            grouped.read(file=file, out=Path("back.parquet"))

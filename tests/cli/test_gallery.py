@@ -1,4 +1,4 @@
-"""Galleries as files: export, import, and a model from elsewhere in the arena. Galleries as pages: a task's
+"""Galleries as files: export, and a model from elsewhere in the arena. Galleries as pages: a task's
 prompts with what the models see."""
 
 import json
@@ -139,42 +139,10 @@ def published(work: Path) -> Path:
     return folder
 
 
-def test_an_import_says_what_it_could_not_take_and_never_leaves_the_folder(published: Path, work: Path) -> None:
-    name = plain("Nano Banana")
-    assert run(f"import --gallery pub --out in --model {name}").endswith("3 images, 12 without one")
-    rows = {row["key"]: row for row in records.iterate(work / f"in/{name}.parquet", "candidates")}
-    assert set(rows) == {*PUBLISHED, "other"} - {"../bad"}
-    assert {key for key, row in rows.items() if row["status"] == "done"} == {"k1", "k2", "k.3"}
-    assert rows["k2"]["image"] == picture(2, "JPEG"), "as it came"
-    assert {row["model"] for row in rows.values()} == {name}
-    assert (rows["k2"]["task"], rows["broken"]["task"], rows["text"]["task"]) == ("openset", "hybrid", "unknown")
-    reasons = {key: row["reason"] for key, row in rows.items()}
-    assert reasons["broken"].startswith("broken image")
-    assert reasons["text"] == "broken image: not a PNG, JPEG or WebP image"
-    assert reasons["other"] == "no image for this key"
-    for key in ("above", "above2", "link"):
-        assert reasons[key].startswith("path leaves the folder"), key
-    for key in ("missing", "absolute", "empty", "folder", "nothing"):
-        assert reasons[key].startswith("image missing"), key
-    refused = (work / "in/refused.csv").read_text().splitlines()
-    assert len(refused) == 1 + 12
-    assert any("../bad" in line and "cannot be a file's name" in line for line in refused)
-    assert (work / "in/metadata.jsonl").read_bytes() == (published / "metadata.jsonl").read_bytes()
-
-
-def test_what_cannot_be_imported_is_an_error_that_names_it(published: Path, work: Path) -> None:
-    for words, told in (
-        ("import --gallery nowhere --out in", "nowhere/metadata.jsonl not found"),
-        ("import --gallery pub --out in --model C", "no candidate of 'C'; there are Nano Banana, B"),
-        ("import --gallery pub --out pub", "pub/metadata.jsonl is there already"),
-        ("export --model .. --out g", "cannot be a file's name"),
-        ("export --model nobody --out g", "nobody.parquet not found"),
-    ):
+def test_what_cannot_be_exported_is_an_error_that_names_it(work: Path) -> None:
+    for model, told in (("..", "cannot be a file's name"), ("nobody", "nobody.parquet not found")):
         with pytest.raises(ValueError, match=told):
-            run(words)
-    run("import --gallery pub --out in")
-    with pytest.raises(metadata.GalleryError, match="is there already"):
-        run("import --gallery pub --out in")
+            run(f"export --model {model} --out g")
 
 
 def stage(model: str, setting: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
@@ -190,10 +158,10 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
     assert rows["k.3"]["reason"] == "no image for this key"
     [report] = json.loads(Path("metrics/gallery/nano.json").read_text())
     assert report == {"records": 3, "failed": 1, "reasons": [{"reason": "no image for this key", "records": 1}]}
-    run("import --gallery pub --out in")
-    again = stage("nano2", {"path": f"in/{plain('Nano Banana')}.parquet"}, monkeypatch)
+    own = plain("Nano Banana")
+    again = stage(own, {"path": "pub"}, monkeypatch)
     assert {key: row["status"] for key, row in again.items()} == dict.fromkeys(TASKS, "done")
-    assert again["k1"] == rows["k1"] | {"model": "nano2"}
+    assert again["k1"] == rows["k1"] | {"model": own}
     some = [candidate("elsewhere", "x", picture(1)), candidate("k2", "x", None), candidate("k1", "x", picture(1)[:-50])]
     records.write(Path("some.parquet"), some, "candidates")
     third = stage("nano3", {"path": "some.parquet"}, monkeypatch)
@@ -219,27 +187,34 @@ def test_an_import_that_cannot_be_is_named(model, setting, told, published, monk
         stage(model, setting, monkeypatch)
 
 
-def imported_with(path: str, task: str = "t") -> dict[str, Any]:
-    """The row that an import gives for a candidate at this path."""
-    line = {"key": "k1", "task": task, "candidates": [{"model": "m", "image": path}]}
-    Path("g").mkdir(exist_ok=True)
-    Path("g/metadata.jsonl").write_text(json.dumps(line))
-    shutil.rmtree("in", ignore_errors=True)
-    run("import --gallery g --out in")
-    [row] = records.read(Path("in/m.parquet"), "candidates")
-    return row
+STRANGE = {"null": "m/\0.png", "half": "m/\ud800.png", "deep": "/" + "a/" * 5000, "bucket": "s3://\0"}
+STRANGE |= {"long": "m/" + "a" * 5000}
 
 
-def test_strange_paths_and_tasks_are_not_taken_and_two_models_never_become_one(work: Path) -> None:
-    for path in ("m/\0.png", "m/\ud800.png", "/" + "a/" * 5000, "s3://\0", "m/" + "a" * 5000):
-        row = imported_with(path)
-        assert row["status"] == "failed"
-        assert row["reason"].startswith("image missing")
-    assert imported_with("m/k1.png", "\ud800")["task"] == TASKS["k1"], "the prompt's own"
+def test_a_gallery_says_what_it_lacks_and_never_leaves_its_folder(published, monkeypatch) -> None:
+    lines = [{"key": key, "candidates": [{"model": "Nano Banana", "image": path}]} for key, path in STRANGE.items()]
+    with (published / "metadata.jsonl").open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+    row, keys = (
+        records.read(Path("data/gedit_bench.parquet"), "gedit_bench")[0],
+        sorted({*PUBLISHED, *STRANGE, "other"} - {"../bad"}),
+    )
+    records.write(Path("data/gedit_bench.parquet"), [row | {"key": key} for key in keys], "gedit_bench")
+    rows = stage(plain("Nano Banana"), {"path": "pub"}, monkeypatch)
+    assert {key for key, row in rows.items() if row["status"] == "done"} == {"k1", "k2", "k.3"}
+    assert rows["k2"]["image"] == picture(2, "JPEG"), "as it came"
+    reasons = {key: row["reason"] for key, row in rows.items()}
+    assert reasons["broken"].startswith("broken image")
+    assert reasons["text"] == "broken image: not a PNG, JPEG or WebP image"
+    assert reasons["other"] == "no image for this key"
+    for key in ("above", "above2", "link"):
+        assert reasons[key].startswith("path leaves the folder"), key
+    for key in ("missing", "absolute", "empty", "folder", *STRANGE):
+        assert reasons[key].startswith(("image missing", "null byte", "not UTF-8")), key
     both = [{"model": name, "image": "a.png"} for name in ("模型", plain("模型"))]
     Path("metadata.jsonl").write_text(json.dumps({"key": "k1", "candidates": both}))
-    with pytest.raises(metadata.GalleryError, match="two models have the same name"):
-        run("import --gallery . --out in")
+    with pytest.raises(metadata.GalleryError, match="the key 'k1' stands twice"):
+        stage(plain("模型"), {"path": "."}, monkeypatch)
 
 
 ROOT = Path(__file__).parents[2]

@@ -219,7 +219,11 @@ ROOTS = {
     "an embedded editor": [ProceduralEditor.__module__, protocol.__name__],
     "a diffusers editor": [making.DIFFUSERS, protocol.__name__],
     "an editor behind OpenAI's form": [making.OPENAI, protocol.__name__],
-    **{f"an editor behind {api}": [making.API + api, protocol.__name__] for api in get_args(Api) if api != "openai"},
+    **{
+        f"an editor behind {api}": [f"editjudge.editors.api.forms.{api}", protocol.__name__]
+        for api in get_args(Api)
+        if api != "openai"
+    },
     "a judge's training": [train_judge.__name__],
     "a scorer's training": [train_scorer.__name__],
 }

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, get_args
 
 import numpy as np
@@ -17,7 +18,6 @@ from PIL import Image, ImageOps
 from editjudge.core import images
 from editjudge.core.settings import read
 from editjudge.editors import making
-from editjudge.editors.api import form
 from editjudge.editors.api.editor import ApiEditor
 from editjudge.editors.protocol import Outcome, Request
 from editjudge.editors.settings import Api, ApiSetting, decides
@@ -255,4 +255,4 @@ def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -
 @pytest.mark.parametrize("raw", [b"", b"[]", b"3", b"{}", b"<html>", b'{"status": 5}', b'{"choices": [3]}'])
 def test_answers_that_are_none_are_tried_again_or_refused(api: str, raw: bytes) -> None:
     with pytest.raises((TryFailed, Refused)):
-        form.load(api).read(raw)
+        import_module(f"editjudge.editors.api.forms.{api}").FORM.read(raw)

@@ -154,7 +154,8 @@ class Rehearsal(Clone):
                 twice = sum(row["rows"] for row in source["reasons"] if row["reason"] == "duplicate pair")
                 if not source["kept"] or source["refused"] > twice:  # a dialogue's first turn may be a single edit, too
                     yield f"raw_pairs: {task}: {source}"
-        yield from (f"candidates: {row}" for row in self.json("metrics/candidates.json")["per_model"] if row["failed"])
+        made = {model: self.json(f"metrics/candidates/{model}.json") for model in self.values()["editors"]}
+        yield from (f"candidates: {model}: {row}" for model, row in made.items() if row["failed"])
 
     def in_annotations(self) -> Iterator[str]:
         values: dict[str, int] = {}

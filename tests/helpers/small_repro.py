@@ -1,4 +1,4 @@
-"""A small DVC repository of its own: pools of one task and the stages candidates and candidates_report."""
+"""A small DVC repository of its own: pools of one task and the stage candidates."""
 
 import os
 import subprocess
@@ -26,8 +26,6 @@ def write(folder: Path, editors: dict[str, Any], count: int, cache: Path | None 
     records.write(folder / f"data/pools/{TASK}.parquet", pairs[:-1], "pools")
     records.write(folder / "data/gedit_bench.parquet", [arena_row(pairs[-1])], "gedit_bench")
     stages = {name: stage(name) for name in editors}
-    told = {"cmd": run("candidates_report"), "deps": [f"metrics/candidates/{name}.json" for name in editors]}
-    stages["report"] = told | {"metrics": [{"metrics/candidates.json": {"cache": False}}]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     return folder
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import program
 import pytest
 import yaml
 from hypothesis import assume, given, settings
@@ -23,7 +22,7 @@ from editjudge.core import images, params, records
 from editjudge.core.settings import read, section
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings as judge_settings
-from editjudge.labels import thresholds, tiers
+from editjudge.labels import tiers
 from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, tier, z_scores
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -31,6 +30,7 @@ from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.settings import ServedSetting
 from editjudge.models.serve import launch
 from editjudge.stages import train_judge
+from tools import thresholds
 
 UP = AreaRule("edit", "ssim", 1, elite=0.6, failure=-0.6)
 DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)
@@ -422,12 +422,13 @@ def test_pairs_and_true_pairs_by_threshold() -> None:
     assert (last["pairs"], last["known"], last["share_pairs"], last["share_right"]) == (6, 0, 1.0, None)
 
 
-def test_the_command_writes_a_table_and_a_plot(workdir: Path) -> None:
+def test_the_command_writes_a_table_and_a_plot(workdir: Path, capsys) -> None:
     values = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tasks": {"subject_add": "object_centric"}}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shutil.copytree(ROOT / "pipelines", "pipelines")
     records.write(Path("data/annotations/subject_add.parquet"), ROWS, "annotations")
-    said = program.run("thresholds --out t.csv --plot t.png").splitlines()
+    thresholds.thresholds(out=Path("t.csv"), plot=Path("t.png"))
+    said = capsys.readouterr().out.splitlines()
     with Path("t.csv").open() as file:
         table = list(csv.DictReader(file))
     assert {(each["area"], each["measure"]) for each in table} == {("unedit_area", "ssim")}

@@ -193,7 +193,7 @@ def test_the_trained_judge_less_its_base_is_that_way_round() -> None:
 
 def test_failures_name_stage_reason_and_number() -> None:
     metrics = {
-        "candidates": {"per_model": [{"model": "a", "reasons": [{"reason": "timeout", "records": 3}]}]},
+        "candidates": {"a": {"records": 5, "reasons": [{"reason": "timeout", "records": 3}]}},
         "leaderboard": {"judges": [{"judge": "j", "unscored": 2}]},
         "annotate": {"t": {"reasons": [], "unscored_reasons": [{"measure": "m", "reason": "no face", "values": 4}]}},
     }

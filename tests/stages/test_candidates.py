@@ -22,7 +22,7 @@ from editjudge.editors import making, protocol, settings
 from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.engine import resume
 from editjudge.sources.builtin import scenes
-from editjudge.stages import candidates, candidates_report
+from editjudge.stages import candidates
 
 ENV = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
@@ -171,7 +171,7 @@ def candidate(number: int, kind: str | None, reason: str | None, damage: float |
     return candidates.Candidate(f"k{number}", "t", "data", f"name{number}", meta)
 
 
-def test_failures_are_counted_by_kind_and_reason_and_reported_of_each_model() -> None:
+def test_failures_are_counted_by_kind_and_reason() -> None:
     made = [candidate(n, "exception", f"KeyError: {n % 25}") for n in range(50)]
     made += [candidate(99, None, None, 2.5), *(candidate(n, "all_black", "black") for n in range(100, 103))]
     counted = candidates.counts(made)
@@ -180,9 +180,6 @@ def test_failures_are_counted_by_kind_and_reason_and_reported_of_each_model() ->
     assert counted["reasons"][:2] == [{"reason": "black", "records": 3}, {"reason": "KeyError: 0", "records": 2}]
     assert (len(counted["reasons"]), counted["reasons_left_out"]) == (20, 6)
     assert candidates.counts(made[::-1]) == counted
-    one, two = (candidates.counts([candidate(n, "timeout", "slow"), candidate(n, None, None)]) for n in range(2))
-    listed = [{"model": "a"} | one, {"model": "b"} | two]
-    assert candidates_report.report({"a": one, "b": two}) == {"per_model": listed, "records": 4, "failed": 2}
 
 
 def test_what_another_try_may_mend_is_tried_by_the_next_run(pairs, workdir, monkeypatch) -> None:

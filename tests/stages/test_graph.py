@@ -76,7 +76,7 @@ EMPTY = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}
 @pytest.mark.parametrize(
     ("stage", "section", "change", "files"),
     [
-        ("raw_pairs", "raw_pairs", {"sources": PLAIN}, {"/elsewhere/t.csv", "pictures"}),
+        ("raw_sources", "raw_pairs", {"sources": PLAIN}, {"/elsewhere/t.csv", "pictures"}),
         ("embed", "embed", VECTORS, {f"v/{task}.npy" for task in VALUES["tasks"]}),
         ("filter", "filter", {"already_selected": "kept.npy"}, {"kept.npy"}),
         ("gedit_bench", "gedit_bench", {"path": "bench", "images": "pictures"}, {"bench", "pictures"}),
@@ -84,7 +84,6 @@ EMPTY = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}
         ("judge_benchmark", "benchmarks", EMPTY, set()),
         ("compare_models", "imported", {"nano": {"path": "elsewhere"}}, {"data/gallery/nano.parquet"}),
         ("annotate", "editors", {"new": {}}, {"data/candidates/new/${key}.parquet"}),
-        ("candidates_report", "editors", {"new": {}}, {"metrics/candidates/new.json"}),
         ("train_pairs", "tasks", {"sref": "vlm_as_a_judge"}, {"pipelines/vlm_as_a_judge/sref.yaml"}),
         ("filter", "tasks", {"sref": "vlm_as_a_judge"}, {"data/embeddings/sref.npy"}),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
@@ -16,7 +17,16 @@ from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.sources.builtin import scenes
-from editjudge.stages import candidates, compare_models, leaderboard, measure_response, probe_bench, summary
+from editjudge.stages import (
+    candidates,
+    compare_models,
+    leaderboard,
+    measure_response,
+    probe_bench,
+    raw_pairs,
+    raw_sources,
+    summary,
+)
 from editjudge.stages.graph.arena import read_panel
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +143,7 @@ def test_a_perfect_order_is_a_tau_of_one_where_known_damage_is_equal() -> None:
 
 
 SETTING = {"prior": "weak", "weighting": "balanced", "ties": "davidson", "replicates": 50, "seed": 0}
-SETTING |= {"idle": "best", "clean": "middle", "anchor": "none", "anchor_rating": 1000.0, "exclude": ()}
+SETTING |= {"idle": "best", "clean": "middle", "gate": False, "anchor": "none", "anchor_rating": 1000.0, "exclude": ()}
 
 
 def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
@@ -224,7 +234,7 @@ def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
     assert found["gain"]["probe"] == {"value": 0.2, "low": 0.1, "high": 0.3}, "the judge less its base"
     assert found["gain"]["held_out"]["value"] == -0.2
     assert found["position_bias"] == {"probe": {"value": 0.5, "low": 0.4, "high": 0.6}}
-    assert found["kendall_tau"] == {"j": 1}
+    assert found["kendall_tau"] == {"j": None}, "beside the idle model there is one"
     assert found["idle_over_clean"]["j"]["value"] == round(11.5 / 12, 4)
     assert found["rating"]["best"]["low"] < found["rating"]["best"]["value"] < found["rating"]["best"]["high"]
     lost = summary.summarised(report, board, {"gain": None}, ("m", "base"))
@@ -253,6 +263,12 @@ def test_the_overall_board_is_of_each_dimensions_judge() -> None:
     assert board["win_rates"]["n"] == [[0, 80, 80], [80, 0, 80], [80, 80, 0]]
     assert board["kendall_tau"] == 1, "of the two that do something"
     assert leaderboard.overall(table, {}, SETTING) is None
+    gated = leaderboard.overall(table, lasting, SETTING | {"gate": True})
+    keys = ["prompt", "model_a", "model_b"]
+    eye, ear = (table[table["judge"] == judge].set_index(keys)["winner"] for judge in lasting.values())
+    assert gated["gated"] == ((eye != ear) & (eye != "Tie") & (ear != "Tie")).sum() > 20
+    assert (board["gated"], gated["models"][-1]["model"]) == (None, "best")
+    assert gated["dimensions"] == board["dimensions"], "each dimension by itself has no gate"
     anchored = leaderboard.overall(table, lasting, SETTING | {"anchor": "worst", "anchor_rating": 800.0})
     [worst] = [row for row in anchored["models"] if row["model"] == "worst"]
     assert (worst["rating"], worst["low"], worst["high"]) == (800, 800, 800)
@@ -318,3 +334,28 @@ def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is
     assert named == [{"area": "image", "measure": "ssim"}]
     found = records.read_details(ROOT / "metrics/measure_response.json")  # that the graph wrote last
     assert found["measures"] == found["monotone"] >= 13
+
+
+def test_a_changed_source_of_one_task_changes_what_is_known_of_that_task_alone(workdir: Path) -> None:
+    values = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tasks": {"color_alter": "x", "subject_add": "x"}}
+    sources: dict[str, Any] = {}
+    for task in values["tasks"]:
+        sources[task] = {"own": {"format": "plain", "path": f"{task}.csv"}}
+        Path(f"{task}.csv").write_text("key,instruction,image\n")
+    values["raw_pairs"]["sources"] = sources
+
+    def known() -> dict[str, bytes]:
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        raw_sources.run()
+        return {file.stem: file.read_bytes() for file in Path("data/raw_sources").iterdir()}
+
+    before = known()
+    Path("subject_add.csv").write_text("key,instruction,image\n1,Add a cup,a.png\n")
+    after = known()
+    assert {task for task in before if before[task] != after[task]} == {"subject_add"}
+    sources["color_alter"]["own"]["most"] = 3
+    assert {task for task, said in known().items() if said != after[task]} == {"color_alter"}
+    values["raw_pairs"]["seed"] += 1
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ParamsError, match="is not as data/raw_sources/color_alter.json has it: run `dvc repro`"):
+        raw_pairs.run("color_alter")

@@ -7,6 +7,7 @@ better; or they score single edits by `prompt`, `model` and `score`. An answer t
 unscored."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from editjudge.benchmarks.preferences.item import VERDICTS, Item
 from editjudge.core import reading
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.winner import SIDES, WORTH, ahead
+from editjudge.core.winner import WORTH, ahead
 from editjudge.statistics import agreement, calibration, pointwise, psychometric
 
 Rows = list[Row]
@@ -182,35 +183,31 @@ def tuples_by_evaluator(items: Sequence[Item], rows: Rows) -> dict[str, Any] | N
     Two edits that people tied are right where their scores are up to epsilon apart, which is chosen on the same pairs
     so that most pairs of two are right. Every other tuple is right where people's order is that of the scores, however
     close they are; equal ones are in the order of NumPy's argsort, the later mostly first, which differs by CPU."""
-    said = {row["key"]: row for row in rows}
+    said, nothing = {row["key"]: row for row in rows}, dict.fromkeys((*SAID, "truth"))
     by_group: dict[str, list[tuple[Item, Row]]] = {}
     for item in (item for item in items if item.group is not None and item.ratings is None):
-        by_group.setdefault(str(item.group), []).append((item, said.get(item.key) or dict.fromkeys(SAID)))
+        by_group.setdefault(str(item.group), []).append((item, said.get(item.key, nothing)))
     if all(row["score_a"] is None for row in said.values()) or not by_group:
         return None
-    twos = [
-        (row["truth"], _lead(row))
-        for own in by_group.values()
-        for item, row in own
-        if item.size == 2 and row.get("truth")
-    ]
-    epsilon = agreement.tie_calibrated(*zip(*twos, strict=True))["threshold"] if twos else 0.0
+    twos = [row for own in by_group.values() for item, row in own if item.size == 2 and row["truth"]]
+    leads = [row["truth"] for row in twos], [*map(_lead, twos)]
+    epsilon = agreement.tie_calibrated(*leads)["threshold"] if twos else 0.0
     right: list[tuple[bool, bool, int, str]] = []
     for own in by_group.values():
-        scores, wins = dict[str, Any](), dict[str, int]()
+        scores, wins = dict[str, Any](), Counter[str]()
         for item, row in own:
-            for model, score, side in zip(item.models or "AB", (row["score_a"], row["score_b"]), SIDES, strict=True):
-                scores[model] = score
-                wins[model] = wins.get(model, 0) + (row.get("truth") == side)
-        heard, size = None not in scores.values(), own[0][0].size
-        order = sorted(wins, key=lambda model: -wins[model])
-        if size == 2 and own[0][1].get("truth") == "Tie":
-            good = heard and abs(_lead(own[0][1]) or 0.0) <= epsilon
+            a, b = item.models or "AB"
+            scores |= {a: row["score_a"], b: row["score_b"]}
+            wins.update({a: row["truth"] == "Image A", b: row["truth"] == "Image B"})
+        (first, row), letters = own[0], sorted(scores)
+        heard = None not in scores.values()
+        if first.size == 2 and row["truth"] == "Tie":
+            good = heard and abs(_lead(row) or 0.0) <= epsilon
         else:  # people's order is known if they decided all pairs, and no three of them in a circle
-            letters = sorted(scores)
-            known = heard and sorted(wins.values()) == list(range(size))
-            good = known and order == [letters[n] for n in np.argsort([scores[model] for model in letters])[::-1]]
-        right.append((good, heard, size, own[0][0].cluster))
+            known = heard and sorted(wins.values()) == list(range(first.size))
+            order = [letters[n] for n in np.argsort([scores[model] for model in letters])[::-1]] if known else []
+            good = known and order == sorted(wins, key=lambda model: -wins[model])
+        right.append((good, heard, first.size, first.cluster))
 
     def of(*sizes: int) -> dict[str, Any]:
         kept = [each for each in right if each[2] in sizes]

@@ -22,7 +22,6 @@ COMMANDS = {
         "rank": ("ranking:rank", "Rank editing models from match files."),
         "suite": ("ranking:suite", "Rank editing models on a suite such as ImgEdit-Bench."),
         "benchmark": ("ranking:benchmark", "Measure a judge by answers it has given to a benchmark."),
-        "drift": ("ranking:drift", "Compare two files of ratings: has the judge changed?"),
     },
     "Settings": {
         "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
@@ -30,7 +29,6 @@ COMMANDS = {
         "profile": ("settings:profile", "Put a profile, such as paper, into params.yaml."),
         "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
         "graph": ("settings:graph", "Compare or update the lists of dvc.yaml that come from params.yaml."),
-        "thresholds": ("settings:thresholds", "Say what other thresholds would do to the training pairs."),
     },
     "Files": {
         "export": ("exchange:export_app", "Write results of the graph for the hub or another program."),

@@ -1,4 +1,4 @@
-"""`editjudge rank`, `suite`, `benchmark` and `drift`: models and judges, by files of answers and by VLMs."""
+"""`editjudge rank`, `suite` and `benchmark`: models and judges, by files of answers and by VLMs."""
 
 import json as json_format
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from editjudge.benchmarks.suites import suite_report
 from editjudge.cli.printing import Params, complain, table
 from editjudge.core import params as settings
 from editjudge.core import records
-from editjudge.core.errors import FileError, UserError
+from editjudge.core.errors import UserError
 from editjudge.core.settings import read
 from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
@@ -22,7 +22,6 @@ from editjudge.judges import rubrics
 from editjudge.statistics import boards
 
 RANKED = ("rank", "model", "rating", "low", "high", "matches")
-DRIFTED = ("rater", "dimension", "edits", "old", "new", "change", "low", "high", "changed", "same_reply")
 REASONS = 5  # that are told of a model
 
 
@@ -243,26 +242,3 @@ def benchmark(
         table(("figure", "value", "low", "high"), rows)
     if json:
         records.write_json(json, json_format.loads(json_format.dumps(found)))
-
-
-def drift(old: Path, new: Path, *, json: Path | None = None) -> None:
-    """Compare two files of ratings of the same edits, such as of two months: has the judge changed?
-
-    Prints for each rater and dimension the mean change (new less old) with its 95 % interval over photos, and the share
-    of edits whose score changed. An interval without 0 is drift.
-
-    Args:
-        old: The earlier ratings.parquet.
-        new: The later one.
-        json: Write all figures to this file."""
-    found = suite_report.drift(*(records.read(file, "ratings") for file in (old, new)))
-    if not found:
-        raise FileError(f"{old} and {new} have no rater in common")
-    if json:
-        records.write_json(json, found)
-    table(DRIFTED, [[row.get(name) for name in DRIFTED] for row in found], digits=3)
-    days = [
-        [f"{row[f'{when}_judge']} ({row[f'{when}_asked'] or 'no day'})" for when in ("old", "new")] for row in found
-    ]
-    for line in dict.fromkeys(f"{row['rater']}: {a}, then {b}" for row, (a, b) in zip(found, days, strict=True)):
-        print(line)

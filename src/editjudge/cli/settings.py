@@ -1,4 +1,4 @@
-"""`editjudge check`, `plan`, `graph`, `profile`, `add-editor` and `thresholds`: params.yaml, and what comes of it.
+"""`editjudge check`, `plan`, `graph`, `profile` and `add-editor`: params.yaml, and what comes of it.
 
 A profile is a file of profiles/, a merge patch (RFC 7386) over params.yaml: its values replace those there, and null
 removes an entry. `over` names a profile that is applied before it. An editing model that params.yaml does not have
@@ -15,19 +15,16 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from editjudge import api
-from editjudge.cli.printing import table
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
 from editjudge.editors.settings import Api
-from editjudge.labels import thresholds as moving
 from editjudge.stages.graph import lists, plan
 from editjudge.stages.graph.check import mistakes
 
 PARAMS, PROFILES = Path("params.yaml"), Path("profiles")
 TABLE = Path("configs/editors.yaml")
 OVER = "over"
-SHOWN = ("task", "area", "measure", "threshold", "z", "pairs", "share_pairs", "known", "share_right")
 
 
 def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "float32") -> None:
@@ -161,17 +158,3 @@ def add_editor(*names: str, form: Annotated[Api | None, Parameter("--api")] = No
     merge(entered, {name: ready[name] for name in names})
     _write(values)
     print(f"{PARAMS} has {', '.join(names)}. Now: make graph && dvc repro")
-
-
-def thresholds(*, out: Path, task: list[str] | None = None, plot: Path | None = None) -> None:
-    """Say what other thresholds of z would do to the training pairs, to choose your own.
-
-    Reads data/annotations. Each threshold is set to the quantiles of z in turn, all others staying as in params.yaml:
-    how many pairs there are, and how many of them name the truly less damaged side, if that is known.
-
-    Args:
-        out: The table, as CSV.
-        task: Tasks of params.yaml; all without it.
-        plot: A picture of it: PNG, PDF or SVG."""
-    rows = moving.run(out, task or [], plot)
-    table(SHOWN, [[row[name] for name in SHOWN] for row in rows], digits=3)

@@ -15,14 +15,13 @@ from editjudge.engine import progress
 from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, spread
 
 DIFFUSERS, OPENAI = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # load torch, and aiohttp
-API = "editjudge.editors.api.forms."
 
 
 def code(setting: Making) -> str:
     """The version of the code that an image depends on. Of an API's, which cost money, what is sent and checked."""
     own = DIFFUSERS
     if isinstance(setting, ApiSetting):
-        own = OPENAI if setting.api == "openai" else API + setting.api
+        own = OPENAI if setting.api == "openai" else setting.module
     elif isinstance(setting, ProceduralSetting):
         own = ProceduralEditor.__module__
     return identity(own, protocol.__name__)

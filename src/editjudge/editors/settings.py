@@ -138,10 +138,10 @@ class ApiSetting:
 
     api: the form that it speaks (`editors.api.forms`). base_url, model: such as https://api.openai.com/v1 and
     gpt-image-1.5. image_field: where the source goes, `name`, or `name[]` in a list; None: as usual in the form.
-    api_key_env: the environment variable with the
-    key. data, benchmark: more fields of a request for the pools and for the arena, such as size and quality. send_seed:
-    whether each request has its record's seed. per_minute: requests; 0: no limit. timeout, connect_timeout: seconds of
-    one try. megabytes: of an image that comes. price: money an image. ask: the quality, 1 to 5, asked for in words."""
+    api_key_env: the environment variable with the key. data, benchmark: more fields of a request for the pools and for
+    the arena, such as size and quality. send_seed: whether each request has its record's seed. per_minute: requests; 0:
+    no limit. timeout, connect_timeout: seconds of one try. megabytes: of an image that comes. price: money an image.
+    ask: the quality, 1 to 5, asked for in words."""
 
     kind: Literal["api"] = "api"
     base_url: Address
@@ -168,6 +168,11 @@ class ApiSetting:
             raise Wrong("price", "is missing: a budget of money needs it")
         if self.image_field is not None and self.api not in CHOOSES_FIELD:
             raise Wrong("image_field", f"is for {', '.join(CHOOSES_FIELD)}: the form {self.api} has a place of its own")
+
+    @property
+    def module(self) -> str:
+        """Where its form is."""
+        return f"editjudge.editors.api.forms.{self.api}"
 
     def key(self) -> str | None:
         """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""

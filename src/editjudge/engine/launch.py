@@ -2,7 +2,6 @@
 
 import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
     """Runs `python command` in every process until all are done; TrainingError, with all stopped, if one fails.
 
     torchrun: called on each node, with its number, 0.., in PET_NODE_RANK; they meet at address and port of node 0.
-    deepspeed: called once; it reaches the nodes of `hostfile` by ssh. ray: called once; see `on_ray`."""
+    ray: called once; see `on_ray`."""
     if launch.launcher == "ray":
         return on_ray(launch, command)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
@@ -41,11 +40,7 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
             print(
                 f"train_judge: {launch.processes} processes and {gpus} GPU: the training is on the CPU", file=sys.stderr
             )
-    return deepspeed(launch, command) if launch.launcher == "deepspeed" else torchrun(launch, command)
-
-
-def torchrun(launch: LaunchSetting, command: Sequence[str]) -> None:
-    """Through torch's launcher, in this process: killed, it takes the others with it."""
+    # Through torch's launcher, in this process: killed, it takes the others with it.
     several = launch.nodes > 1
     config = LaunchConfig(
         min_nodes=launch.nodes,
@@ -64,16 +59,6 @@ def torchrun(launch: LaunchSetting, command: Sequence[str]) -> None:
         written = failure.error_file_data["message"]  # of an exception; a process that was killed writes none
         message = written["message"] if isinstance(written, dict) else failure.message
         raise TrainingError(f"process {rank} of the training failed: {message}") from None
-
-
-def deepspeed(launch: LaunchSetting, command: Sequence[str]) -> None:
-    """The same through DeepSpeed's launcher, whose processes' errors are on stderr only."""
-    hosts = ["--hostfile", launch.hostfile, "--num_nodes", str(launch.nodes)] if launch.nodes > 1 else []
-    where = ["--master_addr", launch.address, "--master_port", str(launch.port), "--num_gpus", str(launch.processes)]
-    runner = [sys.executable, "-m", "deepspeed.launcher.runner", *hosts, *where, "--no_local_rank", "--no_python"]
-    done = subprocess.run([*runner, sys.executable, *command], check=False)
-    if done.returncode:
-        raise TrainingError(f"DeepSpeed's launcher ended with {done.returncode}; what failed says why above")
 
 
 def on_ray(launch: LaunchSetting, command: Sequence[str]) -> None:

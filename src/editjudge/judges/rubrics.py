@@ -66,8 +66,8 @@ VIESCORE = {"semantics": ASPECTS[0], "quality": ASPECTS[1]}  # what suites call 
 CAPPED = "mean(adherence, min(quality, adherence), min(preservation, adherence))"
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 FUNCTIONS: dict[str, Callable[..., float]] = {"mean": fmean, "min": min, "max": max, "sqrt": lambda of: math.sqrt(*of)}
-_OPTIONAL = re.compile(r"\{((?:source|truth)(?:_\d)?|hint)\}")
 FUNCTIONS["floor"] = lambda of: math.floor(*of)
+OPTIONAL = re.compile(r"\{((?:source|truth)(?:_\d)?|hint)\}")  # places of a turn that some cases leave empty
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
 RATERS = (*SCALES, *PUBLISHED)  # what a judge of pairs may ask about each edit, too
 
@@ -112,7 +112,7 @@ class Rubric(prompts.Prompt):
         if not (edits and (edits[0].more or edits[0].texts)):
             return self, edits
         has = edits[0].images.keys() | edits[0].texts.keys()
-        user = tuple(part for part in self.user if {*_OPTIONAL.findall(part)} <= has)
+        user = tuple(part for part in self.user if {*OPTIONAL.findall(part)} <= has)
         texts = [{name: prompts.plain(text) for name, text in edit.texts.items()} for edit in edits]
         told = {e.key: {"instruction": e.instruction} | own for e, own in zip(edits, texts, strict=True)}
         return replace(self, user=user, told=told), [replace(edit, instruction=edit.key) for edit in edits]

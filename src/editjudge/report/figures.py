@@ -89,7 +89,7 @@ def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
         parts += [("dimension", part["dimension"], part) for part in board.get("dimensions", ())]
         parts += [("task", part["task"], part) for part in board["tasks"]]
         shown = [{"kind": kind, "name": each} | _part(part) for kind, each, part in parts]
-        counts = _only(board, "matches", "ties", "unscored", "clusters", "kendall_tau")
+        counts = _only(board, "matches", "ties", "unscored", "clusters", "kendall_tau") | {"gated": board.get("gated")}
         rates = board["win_rates"]
         if rates is not None:
             models = [row["model"] for row in board["models"]]
@@ -253,8 +253,8 @@ def failures(metrics: Mapping[str, Any]) -> list[Row]:
     for task, each in metrics.get("raw_pairs", {}).items():
         for source in each.get("sources", ()):
             found += rows(f"raw_pairs@{task}", source["source"], source["reasons"], "rows")
-    for model in (metrics.get("candidates") or {}).get("per_model", ()):
-        found += rows("candidates", model["model"], model["reasons"], "records")
+    for model, each in metrics.get("candidates", {}).items():
+        found += rows("candidates", model, each["reasons"], "records")
     for task, each in metrics.get("annotate", {}).items():
         found += rows(f"annotate@{task}", "candidate", each["reasons"], "records")
         found += rows(f"annotate@{task}", "measure", each["unscored_reasons"], "values")
@@ -282,11 +282,11 @@ def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:
 
 def record_counts(metrics: Mapping[str, Any]) -> dict[str, int]:
     """How many records each stage wrote, by its name, as far as metrics say."""
-    candidates, matches, pairs = (metrics.get(name) or {} for name in ("candidates", "compare_models", "train_pairs"))
+    matches, pairs = (metrics.get(name) or {} for name in ("compare_models", "train_pairs"))
     found = {
         "raw_pairs": sum(each["records"] for each in metrics.get("raw_pairs", {}).values()),
         "filter": sum(each["records"] for each in (metrics.get("filter") or {}).values()),
-        "candidates": candidates.get("records", 0),
+        "candidates": sum(each["records"] for each in metrics.get("candidates", {}).values()),
         "annotate": sum(each["records"] for each in metrics.get("annotate", {}).values()),
         "train_pairs": pairs.get("pairs", 0),
         "judge_benchmark": sum(each["benchmark"][0]["items"] for each in metrics.get("benchmarks", {}).values()),

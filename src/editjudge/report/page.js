@@ -170,6 +170,7 @@ function leaderboard(boards) {
     const counts = boards[judge].counts;
     const caption = part ? `${words(board.name)}, by ${boards[judge].judge}` :
       `${counts.matches} matches, ${counts.ties} ties, ${counts.unscored} without a verdict; ${counts.clusters} photos` +
+      (counts.gated ? `; ${counts.gated} wins of edits that followed the instruction less count as ties` : "") +
       (counts.kendall_tau === null ? "" : `; Kendall's tau with the known order ${show(counts.kendall_tau, 2)}`);
     place.replaceChildren(
       board.models.length ? table(columns, board.models, { sortable: true, caption, label: "Leaderboard" }) : nothing(board.reason || "No model is rated."),

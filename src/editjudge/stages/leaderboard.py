@@ -19,14 +19,15 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.core.winner import WORTH
+from editjudge.core.winner import OTHER_SIDE, SIDES, WORTH
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.stages.graph.arena import LeaderboardSetting, read_panel
 from editjudge.statistics import boards, clustered, matches
 from editjudge.statistics.agreement import transitivity
 from editjudge.statistics.boards import parts, taking_part
 
-KEYS = ["judge", "dimension"]
+KEYS, PAIR = ["judge", "dimension"], ["prompt", "model_a", "model_b"]
+FOLLOWING = "instruction_following"
 PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
 BOARDS = Path("data/leaderboard")
 
@@ -58,7 +59,8 @@ def against(table: pd.DataFrame, idle: str, clean: str) -> dict[str, Any] | None
 
 
 def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
-    """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau with the known order.
+    """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau with the known order of
+    all models but the idle one: how bad it is to do nothing is not known.
 
     With it, the idle model against the clean one, each task's own leaderboard, the matrix of win rates and how
     transitive the answers are. A match without a verdict is not a tie: it is counted as unscored and left out. `reason`
@@ -79,7 +81,8 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     known = pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna()
     damage = known.groupby("model")["damage"].mean().to_dict()
     shown = {model: round(value, 4) for model, value in damage.items()}
-    rated = {row["model"]: row["rating"] for row in board["models"] if row["model"] in damage}
+    counted = damage.keys() - {setting["idle"]}
+    rated = {row["model"]: row["rating"] for row in board["models"] if row["model"] in counted}
     winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
     groups = list(zip(table["prompt"], table["dimension"], strict=True))
     return board | {
@@ -105,18 +108,25 @@ def rounded_parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> 
 def overall(table: pd.DataFrame, panel: Mapping[Any, str], setting: dict[str, Any]) -> dict[str, Any] | None:
     """The board of all dimensions of the panel together, each by its judge, with each dimension's own (`dimensions`).
 
-    None for a panel of nobody. Kendall's tau is that of the models but the idle one: how bad it is to do nothing is not
-    known."""
+    gated: how many wins became ties by the `gate`; None where it is off. None for a panel of nobody."""
     chosen = [table[(table["dimension"] == d) & (table["judge"] == judge)] for d, judge in panel.items()]
     if not chosen:
         return None
-    together = pd.concat(chosen)
-    board = rank(together, setting)
-    seen = [row for row in board["models"] if row["known_damage"] is not None and row["model"] != setting["idle"]]
-    tau = kendall_tau([row["rating"] for row in seen], [row["known_damage"] for row in seen])
+    together, moved = pd.concat(chosen, ignore_index=True), None
     every = rounded_parts(together, "dimension", setting)
+    if setting["gate"]:
+        together, moved = gated(together)
     by_dimension = [part | {"judge": panel[part["dimension"]]} for part in every]
-    return board | {"kendall_tau": tau, "dimensions": by_dimension}
+    return rank(together, setting) | {"dimensions": by_dimension, "gated": moved}
+
+
+def gated(table: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The matches, where an edit that followed its instruction less than the other wins in no other dimension: such a
+    win is a Tie; and how many there were. Else doing nothing, which keeps everything, would lead."""
+    followed = table[table["dimension"] == FOLLOWING].set_index(PAIR)["winner"].map(OTHER_SIDE)  # Tie stays
+    less = followed.reindex(pd.MultiIndex.from_frame(table[PAIR])).to_numpy()
+    wins = table["winner"].isin(SIDES) & (table["winner"] == less)
+    return table.assign(winner=table["winner"].mask(wins, "Tie")), int(wins.sum())
 
 
 def run() -> None:

@@ -4,6 +4,7 @@ published sources (`raw_pairs.sources.<task>` of params.yaml).
 A row that cannot be used is counted in metrics/raw_pairs/<task>.json, and stands with its reason in
 data/refused/<task>.csv."""
 
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,13 @@ from editjudge.core.main import stage
 from editjudge.engine import unfinished
 from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
+from editjudge.stages.raw_sources import settings_of
 
 
 def run(task: str) -> None:
-    values = params.load()
+    values, known = params.load(), Path(f"data/raw_sources/{task}.json")
+    if known.is_file() and not settings_of(values, task).items() <= json.loads(known.read_bytes()).items():
+        raise params.ParamsError(f"raw_pairs is not as {known} has it: run `dvc repro`")
     plan = importing.plan(values, task)
     out, bad_rows = Path(f"data/raw_pairs/{task}.parquet"), Path(f"data/refused/{task}.csv")
     with records.sifted(out, "raw_pairs", bad_rows, importing.REFUSED, f"{task}: no pair was kept") as (pairs, refuse):

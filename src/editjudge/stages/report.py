@@ -25,7 +25,7 @@ from editjudge.stages.graph.arena import of_suite
 OUT = Path("report")
 PLOTS = ("measure_response", "coverage", "train_loss", "train_eval")
 TRAIN_PAIRS = "data/train_pairs.parquet"
-METRICS = ("leaderboard", "candidates", "compare_models", "train_pairs", "filter")
+METRICS = ("leaderboard", "compare_models", "train_pairs", "filter")
 Items = dict[str, list[Item]]
 Prompts = Sequence[gallery.GalleryPrompt]
 
@@ -33,8 +33,9 @@ Prompts = Sequence[gallery.GalleryPrompt]
 def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
     """What the page shows above the gallery."""
     several = {"raw_pairs": values["tasks"], "annotate": values["tasks"], "benchmarks": values["benchmarks"]}
+    several |= {"candidates": values["editors"]}
     metrics = {name: files.details(f"metrics/{name}.json") for name in METRICS}
-    for name, each in several.items():  # of a task or benchmark
+    for name, each in several.items():  # of a task, benchmark or editing model
         found = {one: files.details(f"metrics/{name}/{one}.json") for one in each}
         metrics[name] = {one: value for one, value in found.items() if value is not None}
     names = [*PLOTS, *(f"learning_curve/{name}" for name in values["learning_curve"])]

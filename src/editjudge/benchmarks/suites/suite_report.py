@@ -1,5 +1,4 @@
-"""What ratings say of the models on a suite: scores as published and capped, per type and dimension, with intervals;
-and how far two sets of ratings of the same edits differ: has a judge drifted between two months?
+"""What ratings say of the models on a suite: scores as published and capped, per type and dimension, with intervals.
 
 A figure is the mean over the runs of what the public scripts compute in one run, with the spread between the runs, and
 a 95 % interval over the cases' photos (statistics.clustered): all edits of one photo stand or fall together. What is
@@ -23,8 +22,6 @@ from editjudge.models.endpoint.spending import Account, cost_rows
 from editjudge.statistics import boards, clustered
 
 REASONS = 20  # that metrics list, the most frequent
-RANGE = 10.0  # the widest range of scores: how far a case's mean can lie from another's
-DIGITS = 9  # of a difference of means
 PLOTTED = {"judge": "rater", "model": "model", "from": "from", "rating": "score", "low": "low", "high": "high"}
 HERE = "here"
 Rated = tuple[Row, Scores]  # a rating, and its figures on a board
@@ -186,66 +183,3 @@ def write(folder: Path, rows: Sequence[Row]) -> None:
     shown = [{name: f"{x:.2f}" if isinstance(x, float) else x for name, x in row.items()} for row in rows]
     for suffix, written in boards.WRITERS.items():
         write_bytes(folder / f"board{suffix}", written(shown if suffix == ".md" else exact).encode())
-
-
-def drift(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:
-    """What changed between two sets of ratings, a rater and dimension a row, those of both sets alone; `score` is the
-    mean of the dimensions.
-
-    change: the mean of new less old over the edits that both rated, each the mean of its runs, with its 95 % interval
-    over photos; changed: the share of edits whose score is another, with its interval; same_reply: of edits whose
-    replies are the same to the letter. only_old, only_new: edits that one set alone could read."""
-    sides = [
-        {rater: grouped(own, "model", "key") for rater, own in grouped(rows, "rater").items()} for rows in (old, new)
-    ]
-    found = []
-    for rater in sorted(sides[0].keys() & sides[1].keys()):
-        own = [side[rater] for side in sides]
-        both = sorted(own[0].keys() & own[1].keys())
-        told = {"rater": rater}
-        for side, rated in zip(("old", "new"), own, strict=True):
-            rows = [row for runs in rated.values() for row in runs]
-            days = sorted({row["asked"] for row in rows if row["asked"]})
-            told[f"{side}_judge"] = ", ".join(sorted({row["judge"] for row in rows}))
-            told[f"{side}_asked"] = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else None
-        names = dict.fromkeys(name for key in both for row in own[0][key] for name in scores_of(row) or {})
-        for dimension in ("score", *(name for name in names if name != "flag")):
-            found.append(told | _change(dimension, both, own))
-    return found
-
-
-def _change(dimension: str, both: Sequence[tuple[str, str]], own: Sequence[Mapping[Any, list[Row]]]) -> dict[str, Any]:
-    values = [[_value(side[key], dimension) for key in both] for side in own]
-    known = [
-        (key, was, is_) for key, was, is_ in zip(both, *values, strict=True) if was is not None and is_ is not None
-    ]
-    only = (sum(value is not None for value in side) - len(known) for side in values)
-    counts = {"edits": len(known), **dict(zip(("only_old", "only_new"), only, strict=True))}
-    if not known:
-        return {"dimension": dimension, **counts, "change": None}
-    changes = [round(b - a, DIGITS) for _, a, b in known]
-    photos = [own[0][key][0]["origin"] or key[1] for key, *_ in known]
-    mean, share = clustered.mean(changes, photos, RANGE), clustered.share([float(c != 0) for c in changes], photos)
-    same = [[row["reply"] for row in own[0][key]] == [row["reply"] for row in own[1][key]] for key, *_ in known]
-    return {
-        "dimension": dimension,
-        **counts,
-        "old": fmean(a for _, a, _ in known),
-        "new": fmean(b for *_, b in known),
-        "change": mean.value,
-        **mean.ends(),
-        "changed": share.value,
-        **share.ends("changed_"),
-        "same_reply": fmean(same),
-        "photos": mean.clusters,
-    }
-
-
-def _value(runs: Sequence[Row], dimension: str) -> float | None:
-    """The mean over the runs that were scored; of `score`, of the means of the dimensions."""
-    read = [scores for row in runs if (scores := scores_of(row)) is not None]
-    if dimension == "score":
-        read = [{"score": fmean(value for name, value in scores.items() if name != "flag")} for scores in read]
-    values = [scores[dimension] for scores in read if dimension in scores]
-    mean = fmean(values) if values else math.nan
-    return None if math.isnan(mean) else mean

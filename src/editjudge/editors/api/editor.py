@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,7 +38,8 @@ class ApiEditor:
     timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down)."""
 
     def __init__(self, setting: ApiSetting, name: str) -> None:
-        self.setting, self.name, self.form = setting, name, form.load(setting.api)
+        self.setting, self.name = setting, name
+        self.form: form.Form = import_module(setting.module).FORM
         self.line = Connection(
             setting.base_url,
             setting.key(),
@@ -134,7 +136,7 @@ class ApiEditor:
         edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer)
         outcome = attempt(lambda _: edited, request)
         # Of another shape, it has been paid for: it is resized to the source where it is measured, as all edits are,
-        # and metrics/candidates.json lists it.
+        # and metrics/candidates lists it.
         kept = outcome.kind == "wrong_size" and max(edited.image.shape) >= SIDE_ENOUGH
         return Outcome(images.encode_png(edited.image), None) if kept else outcome
 

@@ -6,7 +6,6 @@ provider again."""
 import base64
 import re
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -61,16 +60,6 @@ class Form(NamedTuple):
     write: Callable[[Asked], Body]
     read: Callable[[bytes], Answer]
     header: tuple[str, str] = ("Authorization", "Bearer {}")
-
-
-def load(api: str) -> Form:
-    """The form by its name in `ApiSetting`."""
-    form: Form = import_module(module(api)).FORM
-    return form
-
-
-def module(api: str) -> str:
-    return f"editjudge.editors.api.forms.{api}"
 
 
 def body(values: dict[str, Any], arguments: Mapping[str, Any], inside: str = "") -> bytes:

@@ -97,11 +97,6 @@ def _written(values: Mapping[str, Any], ascii_only: bool) -> bytes:
         return json.dumps(values, allow_nan=False).encode()
 
 
-def models(lines: Sequence[GalleryLine]) -> list[str]:
-    """All models, in the order in which they first stand."""
-    return list(dict.fromkeys(each["model"] for line in lines for each in line.candidates()))
-
-
 def merge(lines: Sequence[GalleryLine], model: str, images: Mapping[str, str]) -> list[GalleryLine]:
     """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
 

@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, FileName, Share, Text, Wrong, known, read
+from editjudge.core.settings import FORBID, Count, FileName, Flag, Share, Text, Wrong, known, read
 from editjudge.judges.protocol import Dimension
 from editjudge.statistics.boards import RankSetting
 
@@ -56,10 +56,12 @@ class LeaderboardSetting(RankSetting):
     """Section `leaderboard` of params.yaml.
 
     idle, clean: a model that does nothing and one that does what was asked and no more; how often the first wins is a
-    figure of its own, as a judge of consistency may prefer doing nothing."""
+    figure of its own, as a judge of consistency may prefer doing nothing. gate: whether, on the overall board, an edit
+    that followed its instruction less wins nothing; GEditBench v2 has no gate."""
 
     idle: Text = "unedited"
     clean: Text = "precise"
+    gate: Flag = True
 
 
 def read_panel(given: Any, judges: Collection[str]) -> dict[Dimension, str]:

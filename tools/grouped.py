@@ -1,19 +1,33 @@
-"""Annotations in the published form, `<task>_grouped.jsonl`: a line a prompt, `{key, results}`.
+"""Annotations in the published form, `<task>_grouped.jsonl`, and back: a line a prompt, `{key, results}`.
+
+    python -m tools.grouped write --out grouped
+    python -m tools.grouped read --from grouped/subject_add_grouped.jsonl --out back.parquet
 
 Of tasks that measures annotate, results is a list, one entry a candidate: source_image_path, edited_image_path,
 instruction, and for each area the measures by name, null where there is none. Of tasks that VLMs judge, a line is a
 pair and results has input_dict and winner. What the form has no place for stands under `editjudge`."""
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import PurePosixPath
-from typing import Any
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, TypeAlias
 
+from cyclopts import App, Parameter
+
+from editjudge.core import params, records
+from editjudge.core.files import replacing, write_bytes
 from editjudge.core.keys import plain
+from editjudge.core.main import guarded
 from editjudge.core.records import Row
-from editjudge.core.tables import TableError
+from editjudge.core.tables import RowError, TableError, jsonl
+from editjudge.editors.galleries import pictures
 from editjudge.measures.names import AREAS
 
+app = App(default_parameter=Parameter(negative=(), consume_multiple=True), help_format="plaintext")
+File: TypeAlias = Annotated[Path, Parameter(name="--from", help="The file to read.")]
 OURS = "editjudge"
 KEPT = ("model", "status", "reason", "change", "damage", "edited_area_ratio", "source_sha256", "edit_sha256")
 Paths = Callable[[str, str | None], str | None]
@@ -94,3 +108,66 @@ def _value(value: Any, where: str) -> float | None:
 def ending(image: bytes) -> str:
     """png, jpg or webp, by the file's first bytes."""
     return "png" if image[:4] == b"\x89PNG" else "webp" if image[8:12] == b"WEBP" else "jpg"
+
+
+@app.command
+def write(*, out: Path, tasks: Annotated[list[str] | None, Parameter(name="--task")] = None) -> None:
+    """Write the annotations of the graph, with the images that they name: TASK_grouped.jsonl of each task.
+
+    Args:
+        out: The folder.
+        tasks: All tasks of params.yaml, if not given."""
+    for task in tasks or params.leaf(params.load(), "tasks"):
+        written, instructions = dict[tuple[str, str | None], str](), dict[str, str]()
+        for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
+            instructions[row["key"]] = row["instruction"]
+            written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"])
+        for file in sorted(Path("data/candidates").glob(f"*/{task}.parquet")):
+            for row in (row for row in records.iterate(file, "candidates") if row["image"] is not None):
+                path = f"images/edited/{row['model']}/{row['key']}"
+                written[row["key"], row["model"]] = _image(out, path, row["image"])
+        with replacing(out / f"{task}_grouped.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
+            for line in _lines(task, instructions, lambda key, model: written.get((key, model))):  # noqa: B023
+                lines.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _image(out: Path, path: str, data: bytes) -> str:
+    """The image's path in the folder, where it is written as it is, under the ending of its form."""
+    named = f"{path}.{ending(data)}"
+    write_bytes(out / named, data)
+    return named
+
+
+def _lines(task: str, instructions: dict[str, str], paths: Paths) -> Iterator[dict]:
+    verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+    if verdicts:  # as published, without ties and failures
+        won = (row for row in verdicts if row["winner"] in ("Image A", "Image B"))
+        yield from (verdict_line(row, instructions[row["key"]], paths) for row in won)
+        return
+    rows = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+    for key, own in groupby(rows, lambda row: row["key"]):
+        yield line_of(key, instructions[key], own, paths)
+
+
+@app.command
+def read(*, file: File, out: Path) -> None:
+    """Write a file of this form as the graph has annotations, such as data/annotations/TASK.parquet.
+
+    Args:
+        out: A Parquet file; replaced if it exists."""
+    task = file.name.removesuffix(".jsonl").removesuffix("_grouped")
+
+    def sha256(path: str | None) -> str | None:
+        found = pictures.at_path(file.parent, path) if path else ""
+        return hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
+
+    with records.row_writer(out, "annotations") as rows:
+        for number, line in enumerate(jsonl(file), 1):
+            if isinstance(line, RowError):
+                raise TableError(f"{file}: line {number}: {line}")
+            for row in rows_of(line, task, f"{file}: line {number}", sha256):
+                rows.add(row)
+
+
+if __name__ == "__main__":
+    guarded("grouped", app)

@@ -1,4 +1,6 @@
-"""What other thresholds would do to the training pairs: `editjudge thresholds`.
+"""What other thresholds would do to the training pairs, to choose your own.
+
+    python -m tools.thresholds --out thresholds.csv --plot thresholds.png
 
 For each task and area, each of its two thresholds of z is set to the quantiles of z in turn, all others staying as in
 params.yaml: how many pairs there are, of all comparisons of two candidates, and how many of them name the truly less
@@ -13,9 +15,12 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
+from cyclopts import App, Parameter
 
+from editjudge.cli.printing import table
 from editjudge.core import params, records
 from editjudge.core.files import replacing
+from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
 from editjudge.engine.progress import progress
@@ -24,6 +29,7 @@ from editjudge.measures.annotation.recipe import load_recipes
 
 QUANTILES = np.round(np.arange(0.05, 1.0, 0.05), 2)
 SIDES = ("failure", "elite")
+SHOWN = ("task", "area", "measure", "threshold", "z", "pairs", "share_pairs", "known", "share_right")
 NOW = ""  # the quantile's place, in the row of the threshold as it is set
 Group: TypeAlias = tuple[list[tiers.MeasuredEdit], dict[str, float | None]]
 """A prompt's candidates that were edited, and their known damages by model."""
@@ -92,14 +98,19 @@ def draw(rows: Sequence[records.Row], out: Path) -> None:
         figure.savefig(partial, format=out.suffix.removeprefix(".") or "png", dpi=110)
 
 
-def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row]:
-    """Writes the table, and a picture of it to `plot`; the rows of the thresholds as they are set.
+def thresholds(*, out: Path, task: list[str] | None = None, plot: Path | None = None) -> None:
+    """Write the table, and print the thresholds as they are set.
 
-    chosen: tasks of params.yaml, none for all. Raises ParamsError and ContractError."""
+    Reads data/annotations. ParamsError and ContractError as they are.
+
+    Args:
+        out: The table, as CSV.
+        task: Tasks of params.yaml; all without it.
+        plot: A picture of it: PNG, PDF or SVG."""
     values = params.load()
     setting = section(values, "train_pairs", tiers.PairsSetting)
     tasks = params.leaf(values, "tasks")
-    recipes = load_recipes({task: tasks[task] for task in chosen or tasks if task in tasks})
+    recipes = load_recipes({name: tasks[name] for name in task or tasks if name in tasks})
     measured = [recipe for recipe in recipes.values() if recipe.judge is None]
     rows: list[records.Row] = []
     for recipe in progress(measured, len(measured), "thresholds"):
@@ -111,4 +122,10 @@ def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row
     records.write_csv(out, rows)
     if plot:
         draw(rows, plot)
-    return [row for row in rows if row["quantile"] == NOW]
+    table(SHOWN, [[row[name] for name in SHOWN] for row in rows if row["quantile"] == NOW], digits=3)
+
+
+if __name__ == "__main__":
+    app = App(default_parameter=Parameter(negative=(), consume_multiple=True), help_format="plaintext")
+    app.default(thresholds)
+    guarded("thresholds", app)
