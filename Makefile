@@ -66,7 +66,7 @@ repro: setup check
 	@echo && echo "Report: report/index.html   Plots: dvc_plots/index.html   Metrics: metrics/   Judge: models/judge/"
 
 repro-judge:
-	$(DVC) repro -s --glob photo_pool regions instructions 'raw_pairs@*' embed filter gedit_bench 'suite@*' \
+	$(DVC) repro -s --glob photo_pool regions instructions raw_sources 'raw_pairs@*' embed filter gedit_bench 'suite@*' \
 	  'candidates@*' 'annotate@*' train_pairs train_judge merge_judge
 
 repro-scorers:

@@ -116,7 +116,7 @@ def test_a_profile_is_put_into_params_and_dvc_yaml(tmp_path: Path) -> None:
     assert not any(word.startswith(("&", "*")) for word in words), "no alias"
     graph = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
     assert list(graph["candidates"]["foreach"]) == list(applied("paper")["editors"])
-    assert "data/sources/UnicEdit-10M" in graph["raw_pairs"]["do"]["deps"]
+    assert "data/sources/UnicEdit-10M" in graph["raw_sources"]["deps"]
 
 
 def test_the_dry_command_says_all_that_is_needed_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

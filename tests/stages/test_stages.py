@@ -357,5 +357,5 @@ def test_a_changed_source_of_one_task_changes_what_is_known_of_that_task_alone(w
     assert {task for task, said in known().items() if said != after[task]} == {"color_alter"}
     values["raw_pairs"]["seed"] += 1
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(ParamsError, match="is not as data/raw_sources/color_alter.json has it: run `dvc repro`"):
+    with pytest.raises(ParamsError, match=r"is not as data/raw_sources/color_alter\.json has it: run `dvc repro`"):
         raw_pairs.run("color_alter")
