@@ -163,22 +163,6 @@ def laion_head(file: Path) -> Path:
     return file
 
 
-def owlv2_folder(folder: Path) -> Path:
-    """An OWLv2 of 16 boxes, 64 x 64 pixels."""
-    torch.manual_seed(0)
-    tokenizer = clip_tokenizer()
-    ids = {name: getattr(tokenizer, name) for name in ("eos_token_id", "bos_token_id", "pad_token_id")}
-    text = SIZES | ids | {"vocab_size": len(tokenizer), "max_position_embeddings": 16}
-    config = hf.Owlv2Config(text_config=text, vision_config=VISION, projection_dim=SIZES["hidden_size"])
-    model = hf.Owlv2ForObjectDetection(config)
-    for layer in (model.box_head.dense2, model.class_head.logit_scale, model.class_head.logit_shift):
-        torch.nn.init.normal_(layer.weight, std=0.01)  # boxes near the centres of patches, no score of 0 or 1
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(CLIP_PROCESSOR))
-    return folder
-
-
 def dinov2_folder(folder: Path) -> Path:
     torch.manual_seed(0)
     sizes = {name: value for name, value in SIZES.items() if name != "intermediate_size"}

@@ -22,7 +22,7 @@ from editjudge.core.tables import RowError
 from editjudge.editors import procedural
 from editjudge.engine import local
 from editjudge.photos import edits, locating, models
-from editjudge.photos.settings import BuiltIn, ClipSetting, Instructions, RegionThresholds
+from editjudge.photos.settings import BuiltIn, ClipSetting, Instructions, ObjectThresholds
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
@@ -231,19 +231,27 @@ def test_dialogues_are_about_places_apart() -> None:
         edits.dialogue(photo_of(whole), setting, np.random.default_rng(0))
 
 
-def test_thresholds_are_of_box_and_score() -> None:
-    limits = RegionThresholds(area_least=0.1, score_least=0.8, clip_least=0.5)
-    sides = (0, 0, 30, 27)  # exactly a tenth of 90 x 90
+def test_thresholds_are_those_of_the_public_tool() -> None:
+    """1 % < area <= 60 %, and clip >= 0.8 or (area >= 8 % and score >= 0.8)."""
+    own = yaml.safe_load((ROOT / "profiles/paper.yaml").read_text())["instructions"]["objects"]
+    limits = read_setting("objects", ObjectThresholds, own)
+    tenth, part = (0, 0, 30, 27), (0, 0, 30, 18)  # of 90 x 90: a tenth, a fifteenth
     for region, good in (
-        (PhotoRegion("a", sides, None, 0.8), True),
-        (PhotoRegion("a", sides, None, 0.79), False),
-        (PhotoRegion("a", (0, 0, 30, 26.9), None, 0.9), False),
-        (PhotoRegion("a", sides, None, 0.9, clip_score=0.4), False),
-        (PhotoRegion("a", sides, None, 0.9, clip_score=0.5), True),
+        (PhotoRegion("a", tenth, None, 0.8), True),
+        (PhotoRegion("a", tenth, None, 0.79), False),
+        (PhotoRegion("a", tenth, None, 0.79, clip_score=0.8), True),
+        (PhotoRegion("a", tenth, None, 0.8, clip_score=0.1), True),
+        (PhotoRegion("a", tenth, None, None), True),
+        (PhotoRegion("a", tenth, None, None, clip_score=0.7), False),
+        (PhotoRegion("a", part, None, 1.0), False),
+        (PhotoRegion("a", part, None, 0.1, clip_score=0.8), True),
+        (PhotoRegion("a", (0, 0, 9, 9), None, 1.0, clip_score=1.0), False),
+        (PhotoRegion("a", (0, 0, 90, 54), None, 0.8), True),
+        (PhotoRegion("a", (0, 0, 90, 55), None, 0.8), False),
     ):
         assert edits.passes(region, photo_of(region), limits) is good
     photo = Photo("k", "k", 90, 90, (), None, {}, (PhotoRegion("sky", (0, 0, 90, 45), None, 0.9),))
-    for least, chosen in ((0.5, 1), (0.6, 0)):
+    for least, chosen in ((0.4, 1), (0.5, 0)):
         given = VALUES["instructions"] | {"background": {"area_least": least, "score_least": 0.7}}
         found = edits.subjects(photo, read_setting("instructions", Instructions, given), ["background"])
         assert len(found["background"]) == chosen
@@ -377,7 +385,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
     made = {
         "dino": tiny_models.save_detector(root / "dino"),
-        "owl": tiny_models.owlv2_folder(root / "owl"),
         "clip": tiny_models.clip_folder(root / "clip"),
         "head": tiny_models.laion_head(root / "head.safetensors"),
         "sam2": tiny_models.write("segmenter", root / "sam2"),
@@ -412,11 +419,9 @@ def staged() -> list[dict]:
     return records.read(Path("data/photos/edits.parquet"), "photo_edits")
 
 
-@pytest.mark.parametrize("kind", ["dino", "owl"])
-def test_every_place_has_its_model(folders: dict[str, str], workdir: Path, kind: str) -> None:
-    backend = {"dino": "grounding_dino", "owl": "owlv2"}[kind]
+def test_every_place_has_its_model(folders: dict[str, str], workdir: Path) -> None:
     with grounding_server() as server:
-        write(folders, server.url, {"backend": backend, "model": folders[kind], "threshold": 0.0, "most": 5})
+        write(folders, server.url, {"backend": "grounding_dino", "model": folders["dino"], "threshold": 0.0, "most": 5})
         rows = staged()
         asked = sum(server.log()["kinds"].values())
         first = {name: Path(f"data/photos/{name}").read_bytes() for name in ("records.jsonl", "edits.parquet")}
@@ -432,6 +437,8 @@ def test_every_place_has_its_model(folders: dict[str, str], workdir: Path, kind:
         for region in found:
             assert rle_mask(region["mask"], tiny_hub.HEIGHT, tiny_hub.WIDTH).any()
             assert 0 <= region["clip_score"] <= 1
+            assert isinstance(region["score"], float)
+            assert 0 <= region["detector_score"] <= 1 != region["score"]
             assert region["class_name"] in ("red square", "green square", "blue square")
             assert isinstance(region["aes_score"], float)
     assert {row["type"] for row in rows} >= {"style"}
@@ -447,7 +454,7 @@ def test_every_place_has_its_model(folders: dict[str, str], workdir: Path, kind:
 
 
 def test_bad_replies_are_refused_with_a_reason(folders: dict[str, str], workdir: Path) -> None:
-    detector = {"backend": "owlv2", "model": folders["owl"], "threshold": 0.0, "most": 3}
+    detector = {"backend": "grounding_dino", "model": folders["dino"], "threshold": 0.0, "most": 3}
     with grounding_server() as server:
         write(folders, server.url, detector, reply_tries=1)
         photo_pool.run()

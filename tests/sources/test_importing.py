@@ -316,6 +316,26 @@ def test_gedit_from_the_hub(load: Importer, tmp_path: Path) -> None:
     assert {each["name"] for each in found.report["sources"][0]["unmapped"]} >= {"Instruction in cn"}
 
 
+def test_sets_of_gpt_4o_and_of_no_humans(load: Importer, tmp_path: Path) -> None:
+    """ShareGPT-4o-Image and OpenGPT-4o-Image, UniWorld-V1 (as which GPT-Image-Edit comes), NHR-Edit."""
+    save(tmp_path, *(f"editing/input_{n}.png" for n in range(2)), "000/0001.jpg")
+    long = " ".join(["Remove the word 'SALAD' at the top of the chalkboard."] * 9)
+    gpt = [
+        {"input_prompt": words, "input_image": [f"editing/input_{n}.png"] * (n + 1), "output_image": "editing/out.png"}
+        for n, words in enumerate((long, TEXT))
+    ]
+    (tmp_path / "editing.json").write_text(json.dumps(gpt))
+    found = load("subject_remove", "gpt_4o_image", tmp_path / "editing.json", {"instruction_most": 4000})
+    assert found.instructions == [long, TEXT]
+    said = [{"from": "human", "value": f"<image>\n{TEXT}"}, {"from": "gpt", "value": "<gen_image>"}]
+    (tmp_path / "t.json").write_text(json.dumps([{"image": ["000/0001.jpg", "edited.png"], "conversations": said}]))
+    assert load("subject_remove", "uniworld", tmp_path / "t.json").instructions == [TEXT]
+    image = {"bytes": png(4), "path": None}
+    row = {"source_image": image, "edited_image": image, "edit_instruction": TEXT}
+    found = load("subject_remove", "nhr_edit", parquet(tmp_path / "train-00000.parquet", [row]))
+    assert [(row["instruction"], row["image"]) for row in found.rows] == [(TEXT, png(4))]
+
+
 def test_published_keys_that_are_not_unique_lose_no_row(load: Importer, tmp_path: Path) -> None:
     rows = [unicedit("a" * 32, "Subject Removal", n) for n in (1, 2, 1)]
     found = load("subject_remove", "unicedit", parquet(tmp_path / "t.parquet", rows))
@@ -506,6 +526,10 @@ OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
         ("imgedit_grounded", {"resolution": {"width": 10**400, "height": 9}}, "wrong type"),
         ("imgedit_grounded", {"resolution": {"width": 5, "height": float("nan")}}, "wrong type"),
         ("unicbench", {"image_path": 4}, "wrong type"),
+        ("uniworld", {"image": "good.png"}, "wrong type"),
+        ("uniworld", {"image": ["good.png"], "conversations": []}, "wrong type"),
+        ("uniworld", {"image": ["good.png"], "conversations": [{}]}, "missing field"),
+        ("uniworld", {"image": ["good.png"], "conversations": [{"value": " <image> "}]}, "empty field"),
         ("unicedit", {"src_image": {"bytes": b"", "path": None}}, "missing field"),
         ("unicedit", {"src_image": {"bytes": None, "path": None}}, "missing field"),
         ("unicedit", {"prompt_en": None}, "missing field"),

@@ -97,10 +97,11 @@ def scaled_photo(photo: Photo, data: bytes, side: int) -> ScaledPhoto:
 
 
 def passes(region: PhotoRegion, photo: Photo, limits: RegionThresholds) -> bool:
-    scores = (region.score, region.clip_score, region.aes_score)
-    least = (limits.score_least, limits.clip_least, limits.aesthetic_least)
-    good = all(score is None or score >= each for score, each in zip(scores, least, strict=True))
-    return good and region.area(photo.height, photo.width) >= limits.area_least
+    area, clip, score = region.area(photo.height, photo.width), region.clip_score, region.score
+    by_score = score is not None and score >= limits.score_least and area >= limits.area_scored
+    good = by_score or (score is clip is None) or (clip is not None and clip >= limits.clip_least)
+    fair = region.aes_score is None or region.aes_score >= limits.aesthetic_least
+    return good and fair and limits.area_least < area <= limits.area_most
 
 
 def free_spots(photo: Photo) -> list[regions.FloatBox]:

@@ -82,7 +82,7 @@ def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tupl
 
 @dataclass(frozen=True)
 class Locator:
-    """Finds regions by models. detector: GroundingDino or Owlv2; segmenter: Sam2Segmenter or GrabCut."""
+    """Finds regions by models. detector: GroundingDino; segmenter: Sam2Segmenter or GrabCut."""
 
     setting: BoxesSetting
     detector: Any
@@ -112,13 +112,13 @@ class Locator:
         ]
         chosen = sorted(boxes, key=lambda each: (-each[0], *each[1:]))[: self.setting.most]
         corners = [[share * side for share, side in zip(box, sides, strict=True)] for *_, box in chosen]
-        [cut] = self.segmenter.masks([rgb], [[regions.clip_box(each, height, width) for each in corners]])
+        [cut] = self.segmenter.scored([rgb], [[regions.clip_box(each, height, width) for each in corners]])
         located = []
-        for (score, name, _), each, mask in zip(chosen, corners, cut, strict=True):
+        for (score, name, _), each, (mask, sure) in zip(chosen, corners, cut, strict=True):
             if mask.any():
                 x0, y0, x1, y1 = (round(corner, DECIMALS) for corner in each)
                 packed = masks.packed(masks.run_lengths(mask))
-                located.append((PhotoRegion(name, (x0, y0, x1, y1), packed, score), mask))
+                located.append((PhotoRegion(name, (x0, y0, x1, y1), packed, sure, detector_score=score), mask))
         if self.clip is None or not located:
             return [region for region, _ in located]
         alone, texts = [], list[str]()

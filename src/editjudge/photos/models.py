@@ -32,14 +32,14 @@ from editjudge.photos.settings import (
     Sam2Setting,
 )
 from editjudge.vision import aesthetics, folders, segmenters
-from editjudge.vision.detectors import GroundingDino, Owlv2
+from editjudge.vision.detectors import GroundingDino
 from editjudge.vision.encoders import ClipTowers
 from editjudge.vision.loading import VisionModel
 from editjudge.vision.segmenters import Sam2Segmenter
 
 AESTHETIC, DETECTOR, SEGMENTER, CLIP = "photo_pool.aesthetic", "regions.detector", "regions.segmenter", "regions.clip"
 KINDS: dict[str, type[VisionModel]] = {
-    "laion": ClipTowers, "clip": ClipTowers, "sam2": Sam2Segmenter, "owlv2": Owlv2, "grounding_dino": GroundingDino
+    "laion": ClipTowers, "clip": ClipTowers, "sam2": Sam2Segmenter, "grounding_dino": GroundingDino
 }  # fmt: skip
 OF_BOXES = ("threshold", "overlap", "most")
 GROUP = 16  # photographs that a worker holds decoded

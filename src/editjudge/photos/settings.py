@@ -71,7 +71,7 @@ class PhotoPool:
 class BoxesSetting(PhotoModelSetting):
     """A detector. threshold: of scores; overlap: of boxes that overlap more one stands; most: boxes of a photograph."""
 
-    backend: Literal["grounding_dino", "owlv2"]
+    backend: Literal["grounding_dino"]
     batch_size: Batch = 4
     threshold: Share = 0.005
     overlap: Share = 0.5
@@ -110,11 +110,16 @@ class RegionsSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class RegionThresholds:
-    """Which regions may be edited, by the share of the photograph that their box takes and by the scores they have."""
+    """Which regions may be edited: their box takes more than area_least of the photograph, and at most area_most.
+
+    And CLIP gives it clip_least, or it takes area_scored of the photograph and its mask has a score of score_least. A
+    score that is not known decides nothing; where neither is, the region may be edited."""
 
     area_least: Share
     score_least: Share
-    clip_least: Share = 0.0
+    area_most: Share = 1.0
+    clip_least: Share = 1.0
+    area_scored: Share = 0.0
     aesthetic_least: Real = 0.0
 
 

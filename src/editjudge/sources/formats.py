@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from editjudge.core import masks, params, tables
-from editjudge.core.reading import Record, matching, parquet, picture
+from editjudge.core.reading import Record, matching, parquet, picture, text
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
 from editjudge.sources.settings import SourceSetting
@@ -118,6 +118,13 @@ def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Buil
     return build
 
 
+def _conversation(record: Record, _source: SourceSetting, _task: str) -> Draft:
+    """UniWorld-V1's rows, as which GPT-Image-Edit-1.5M is distributed, too: the images, and what is asked of them."""
+    shown, said = (_first(record.get(name), name) for name in ("image", "conversations"))
+    asked = text(said.get("value") if isinstance(said, Mapping) else None, "conversations").replace("<image>", "")
+    return Draft(f"uniworld_{record.index:08d}", text(asked, "conversations"), picture(shown, "image"))
+
+
 def _turn(record: Record, source: SourceSetting, task: str) -> Draft:
     """A turn of MagicBrush, of the hub's Parquet or of edit_sessions.json, with its mask; or a row of AURORA, as which
     MagicBrush is distributed as well. A later turn edits what the turn before gave."""
@@ -169,7 +176,7 @@ def _grounded(record: Record, _source: SourceSetting, task: str) -> Draft:
     once = [each for each in photo.object if photo.counts[each.class_name] == 1]
     if not once:
         raise RowError("no object that stands once")
-    surest, sides = max(once, key=lambda each: each.score), (photo.width, photo.height) * 2
+    surest, sides = max(once, key=lambda each: each.score or 0.0), (photo.width, photo.height) * 2
     region = {"label": surest.class_name, "box": [x / side for x, side in zip(surest.bbox, sides, strict=True)]}
     key = f"imgedit_grounded_{record.index:08d}"
     return Draft(key, GROUNDED[task].format(surest.class_name), photo.path, (region,))
@@ -233,6 +240,9 @@ FORMATS: dict[str, Format] = {
     "imgedit": Format(_held("imgedit_{}", "prompt", "input_images", True), _stem, TABLES),
     "imgedit_grounded": Format(_grounded, lambda _: None, LISTS),
     "magicbrush": Format(_turn, _optional_task, {".json": _turns} | LINES | TABLES, MAGICBRUSH),
+    "gpt_4o_image": Format(_held("gpt_4o_image_{}", "input_prompt", "input_image", True), lambda _: None, LISTS),
+    "uniworld": Format(_conversation, lambda _: None, LISTS),
+    "nhr_edit": Format(_held("nhr_edit_{}", "edit_instruction", "source_image"), lambda _: None, TABLES),
     "unicbench": Format(_held("key", "en", "image_path"), methodcaller("text", "subtask"), LINES),
     "gedit": Format(_gedit, _gedit_task, {".json": tables.json_rows} | TABLES, GEDIT),
     "photos": Format(_photos, _edit_task, LINES | TABLES),

@@ -28,14 +28,21 @@ ROLES = ("background", "object")
 class PhotoRegion:
     """Part of a photograph. bbox: x0, y0, x1, y1 in its pixels. mask: COCO run lengths, packed, or None: its box.
 
-    score: the detector's, 0..1. clip_score: how much CLIP takes it for its class, 0..1. None: a score is not known."""
+    score: how sure the segmenter is of the mask, as in ImgEdit's own files; detector_score: the detector of the box.
+    clip_score: how much CLIP takes it for its class, 0..1. None: a score is not known."""
 
     class_name: str
     bbox: tuple[float, float, float, float]
     mask: str | None
-    score: float
+    score: float | None
     clip_score: float | None = None
     aes_score: float | None = None
+    detector_score: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        """In the published form, which has no place for the detector's score: it is left out where there is none."""
+        found = asdict(self) | {"bbox": list(self.bbox)}
+        return found if self.detector_score is not None else {n: found[n] for n in found if n != "detector_score"}
 
     def pixels(self, height: int, width: int) -> np.ndarray:
         """Its mask, bool, (H, W). Raises ValueError where it does not fit the photograph."""
@@ -75,7 +82,7 @@ class Photo:
         """The record in its published form."""
         found: dict[str, Any] = {name: getattr(self, name) for name in ("key", "path", "aes", "tags")}
         found |= {"cap": list(self.cap), "resolution": {"height": self.height, "width": self.width}}
-        parts = {role: [asdict(each) | {"bbox": list(each.bbox)} for each in getattr(self, role)] for role in ROLES}
+        parts = {role: [each.row() for each in getattr(self, role)] for role in ROLES}
         found |= {"segmentation": {**parts, "box_format": "xyxy"}, "obj_count": dict(sorted(self.counts.items()))}
         return found | {"bg_count": dict(sorted(Counter(each.class_name for each in self.background).items()))}
 
@@ -126,12 +133,12 @@ def _regions(given: Any, role: str, height: int, width: int, with_masks: bool) -
         where = f"segmentation.{role}.{n}"
         if not isinstance(each, dict):
             raise RowError("wrong type", f"{where}: an object expected")
-        scored = (name for name in ("clip_score", "aes_score") if each.get(name) is not None)
+        scored = (n for n in ("score", "clip_score", "aes_score", "detector_score") if each.get(n) is not None)
         own = {name: number(each[name], f"{where}.{name}") for name in scored}
         x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
-        name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
+        name = text(each.get("class_name"), f"{where}.class_name")
         mask = _packed(each.get("mask"), where) if with_masks else None
-        region, reason = PhotoRegion(name, (x0, y0, x1, y1), mask, score, **own), "empty box"
+        region, reason = PhotoRegion(name, (x0, y0, x1, y1), mask, **{"score": None} | own), "empty box"
         try:
             regions.clip_box(region.bbox, height, width)
             reason = "broken mask"

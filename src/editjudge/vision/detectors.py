@@ -1,16 +1,13 @@
-"""Detectors through transformers: boxes of names."""
+"""Boxes of names, by Grounding DINO through transformers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import cv2
 import numpy as np
 
 from editjudge.vision import folders, loading
 
-GREY = 128
-PROMPT = "a photo of a {}"
 STOPS = str.maketrans(".?", "  ")  # what would end a name
 DIGITS = 6  # of scores and shares of a side, so that the last bits of another machine decide nothing
 
@@ -78,40 +75,6 @@ class GroundingDino(loading.VisionModel):
         tokens = zip(scores, read["input_ids"].numpy(), strict=True)
         of_names = [by_name(own, ids, stop).round(DIGITS) for own, ids in tokens]
         return list(zip(of_names, boxes.astype(np.float64).round(DIGITS), strict=True))
-
-
-class Owlv2(loading.VisionModel):
-    """OWLv2 (Minderer et al. 2023), each name asked as `a photo of a NAME`; images go through it one by one.
-
-    As published, the image is padded to a square with grey below and to the right, and resized (antialiased)."""
-
-    architecture, model_class, antialiased = folders.OWLV2, "Owlv2ForObjectDetection", True
-
-    def detect(self, rgbs: Sequence[np.ndarray], names: Names, threshold: float, overlap: float) -> list[Boxes]:
-        """As `GroundingDino.detect`."""
-        return [kept(*self._detect(rgb, own), threshold, overlap) for rgb, own in zip(rgbs, names, strict=True)]
-
-    def _detect(self, rgb: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The scores (queries, names) and boxes (queries, 4) of an image."""
-        import torch
-        from transformers.image_transforms import center_to_corners_format
-
-        height, width = rgb.shape[:2]
-        side = max(height, width)
-        below, right = side - height, side - width
-        square = cv2.copyMakeBorder(rgb, 0, below, 0, right, cv2.BORDER_CONSTANT, value=(GREY, GREY, GREY))
-        most = self.model.config.text_config.max_position_embeddings
-        texts = [PROMPT.format(name) for name in names]
-        read = self.tokenizer(texts, padding="max_length", truncation=True, max_length=most, return_tensors="pt")
-        words = {name: read[name].to(self.device) for name in ("input_ids", "attention_mask")}
-        with loading.exact():
-            pixels = self.fed([square], *[self.model.config.vision_config.image_size] * 2)
-            said = self.model(**words, pixel_values=pixels)
-            scores = said.logits[0].float().sigmoid().cpu().numpy()
-            share = torch.tensor([side / width, side / height] * 2, device=self.device)
-            corners: Any = center_to_corners_format(said.pred_boxes[0].float())
-            boxes = (corners * share).clamp(0, 1).cpu().numpy()
-        return scores.astype(np.float64).round(DIGITS), boxes.astype(np.float64).round(DIGITS)
 
 
 def by_name(scores: np.ndarray, ids: np.ndarray, stop: int) -> np.ndarray:

@@ -109,7 +109,7 @@ _TABLE: dict[str, Architecture] = read(
 )
 CLIP, CLIP_TOWERS, DINOV2, DINOV3, DINO = (_TABLE[name] for name in ("clip", "clip_towers", "dinov2", "dinov3", "dino"))
 SAM2, DEPTH_ANYTHING, SEGFORMER = (_TABLE[name] for name in ("sam2", "depth_anything", "segformer"))
-VITPOSE, GROUNDING_DINO, OWLV2 = (_TABLE[name] for name in ("vitpose", "grounding_dino", "owlv2"))
+VITPOSE, GROUNDING_DINO = (_TABLE[name] for name in ("vitpose", "grounding_dino"))
 JOINTS = VITPOSE.labels
 
 

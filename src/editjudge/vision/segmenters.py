@@ -1,7 +1,7 @@
 """The mask of the object in a box by GrabCut (embedded; Rother et al. 2004, OpenCV) or SAM 2.1; a person's hair."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
@@ -10,8 +10,9 @@ from editjudge.core import regions
 from editjudge.core.regions import FloatBox
 from editjudge.vision import folders, loading
 
-ITERATIONS = 3
+ITERATIONS, DIGITS = 3, 6  # DIGITS: of scores
 LEAST_SHARE = 0.05  # of the box; a smaller mask means that GrabCut lost the object
+Scored: TypeAlias = tuple[np.ndarray, float | None]  # a mask, bool, (H, W), and its score
 HEAD = 2.5  # sides of a face's box that a square around it has: the head with its hair and the shoulders' beginning
 
 
@@ -23,6 +24,10 @@ class GrabCut:
 
         Boxes are clipped to the image; ValueError names one that is wholly outside."""
         return [[grabcut(rgb, box) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
+
+    def scored(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[Scored]]:
+        """The masks, of which GrabCut knows no score."""
+        return [[(mask, None) for mask in own] for own in self.masks(rgbs, boxes)]
 
 
 def grabcut(rgb: np.ndarray, box: regions.Box) -> np.ndarray:
@@ -64,12 +69,16 @@ class Sam2Segmenter(loading.VisionModel):
 
         A mask may reach beyond its box, or be empty where SAM sees no object. Boxes are clipped to the image;
         ValueError names one that is wholly outside."""
+        return [[mask for mask, _ in own] for own in self.scored(rgbs, boxes)]
+
+    def scored(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[Scored]]:
+        """The masks, each with the overlap with the object, 0..1, that SAM expects of it."""
         clipped = [[regions.clip_box(box, *rgb.shape[:2]) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
         asked = [n for n, own in enumerate(clipped) if own]
         found = self.in_batches(self._masks, [rgbs[n] for n in asked], [clipped[n] for n in asked])
         return [found.pop(0) if own else [] for own in clipped]
 
-    def _masks(self, rgbs: list[np.ndarray], boxes: list[list[regions.Box]]) -> list[list[np.ndarray]]:
+    def _masks(self, rgbs: list[np.ndarray], boxes: list[list[regions.Box]]) -> list[list[Scored]]:
         import torch
         from torch.nn import functional
 
@@ -84,7 +93,8 @@ class Sam2Segmenter(loading.VisionModel):
                 said = self.model(image_embeddings=levels, input_boxes=scaled[None], multimask_output=False)
                 logits = said.pred_masks[0].float()  # (boxes, 1, side / 4, side / 4)
                 whole = functional.interpolate(logits, (height, width), mode="bilinear", align_corners=False)
-                found.append(list((whole[:, 0] > 0).cpu().numpy()))
+                sure = said.iou_scores[0, :, 0].float().cpu().numpy().astype(np.float64).round(DIGITS)
+                found.append(list(zip((whole[:, 0] > 0).cpu().numpy(), sure.tolist(), strict=True)))
         return found
 
 
