@@ -20,8 +20,8 @@ COMMANDS = {
     },
     "Rank models, measure judges": {
         "rank": ("ranking:rank", "Rank editing models from match files."),
-        "suite": ("ranking:suite", "Rank editing models on a suite such as ImgEdit-Bench."),
-        "benchmark": ("ranking:benchmark", "Measure a judge by answers it has given to a benchmark."),
+        "suite": ("measuring:suite", "Rank editing models on a suite such as ImgEdit-Bench."),
+        "benchmark": ("measuring:benchmark", "Measure a judge by answers it has given to a benchmark."),
     },
     "Settings": {
         "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),

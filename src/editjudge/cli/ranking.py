@@ -1,28 +1,12 @@
-"""`editjudge rank`, `suite` and `benchmark`: models and judges, by files of answers and by VLMs."""
+"""`editjudge rank`: editing models, by match files."""
 
-import json as json_format
-from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
-import editjudge
-from editjudge.benchmarks import report
-from editjudge.benchmarks.preferences import forms as preferences
-from editjudge.benchmarks.suites import forms as suites
-from editjudge.benchmarks.suites import suite_report
-from editjudge.cli.printing import Params, complain, table
-from editjudge.core import params as settings
-from editjudge.core import records
-from editjudge.core.errors import UserError
-from editjudge.core.settings import read
-from editjudge.editors.galleries import pictures
-from editjudge.engine import unfinished
-from editjudge.judges import rubrics
+from editjudge.cli.printing import complain, table
 from editjudge.statistics import boards
 
 RANKED = ("rank", "model", "rating", "low", "high", "matches")
-REASONS = 5  # that are told of a model
 
 
 def rank(
@@ -65,180 +49,20 @@ def rank(
         column: Of that board: the figure of which more is better.
         json: Write all figures to this file."""
     listed = None if models is None else set(filter(None, models.read_text(encoding="utf-8-sig").splitlines()))
-    found = editjudge.rank(
-        *matches, prior=prior, weighting=weighting, ties=ties, replicates=replicates, seed=seed, anchor=anchor,
-        anchor_rating=anchor_rating, exclude=exclude or (), judge=judge, models=listed, by=by or (),
-    )  # fmt: skip
-    board: dict[str, Any] = dict(found.details)
+    setting = {"prior": prior, "weighting": weighting, "ties": ties, "replicates": replicates, "seed": seed}
+    setting |= {"anchor": anchor or boards.NO_ANCHOR, "anchor_rating": anchor_rating, "exclude": tuple(exclude or ())}
+    board = boards.rank_files(matches, setting, listed, judge, by or ())
     for file in out or ():
         boards.write(file, board | {"dimensions": board.get("by_dimension", [])})
-    table(RANKED, [[row[name] for name in RANKED] for row in found.models], digits=1)
-    print(f"{found.matches} matches, {found.ties} ties, {found.unscored} unscored")
+    table(RANKED, [[row[name] for name in RANKED] for row in board["models"]], digits=1)
+    print("{matches} matches, {ties} ties, {unscored} unscored".format_map(board))
     if against:
-        rated = {row["model"]: row["rating"] for row in found.models}
+        rated = {row["model"]: row["rating"] for row in board["models"]}
         board["agreement"] = agreed = boards.agreement(rated, boards.read(against, column))
         print(f"agreement with {against}: " + ", ".join(f"{name} {value}" for name, value in agreed.items()))
     if json:
-        records.write_json(json, board)
-    for sentence in found.warnings:
+        from editjudge.core.records import write_json  # here: it loads more
+
+        write_json(json, board)
+    for sentence in board["warnings"]:
         complain("rank", sentence)
-
-
-def suite(
-    *,
-    suite: suites.Form,
-    cases: Path,
-    gallery: list[Path] | None = None,
-    images: Path | None = None,
-    rater: list[str] | None = None,
-    model: str | None = None,
-    base_url: str | None = None,
-    api_key_env: str | None = None,
-    prompts: Path | None = None,
-    runs: int = 1,
-    people: Path | None = None,
-    out: Path = Path("suite"),
-    params: Params = None,
-) -> None:
-    """Rank editing models on a suite of single edits, such as ImgEdit-Bench, with any VLM.
-
-    Replies are kept in work/, so that the same command asks nothing again. The results are ratings.parquet with every
-    reply, metrics.json, the board, gallery.csv with what a gallery lacks, and refused.csv with rows that are no cases.
-
-    Args:
-        suite: The published form of the cases.
-        cases: The published table, or its folder.
-        gallery: A folder of KEY.png for each editing model, which it gives its name.
-        images: Folder of the photos; beside the table without it.
-        rater: Names in `raters` of the settings.
-        model: Or a VLM behind an OpenAI-compatible endpoint,
-        base_url: its address,
-        api_key_env: and the environment variable with its key.
-        prompts: The suite's published prompts, in which --model is asked as the public script asks: ImgEdit-Bench's
-            prompts.json, or VIEScore's vie_prompts.py for GEdit-Bench; a folder where a suite has several files.
-            Without them the words are our own, where the suite has such.
-        runs: Ratings of each edit by --model, averaged.
-        people: People's yes and no, of dialogues (CSV).
-        out: Folder of the results."""
-    texts = {name: None if path is None else str(path) for name, path in (("images", images), ("people", people))}
-    setting = read("--cases", suites.SuiteSetting, {"form": suite, "path": str(cases)} | texts)
-    if rater:
-        values = settings.load_own(params)
-        given = {name: settings.leaf(values, f"raters.{name}") for name in rater}
-    elif model and base_url:
-        form = suites.SUITES[suite]
-        asked = form.rubrics or "imgedit"
-        prompts = prompts or (Path() if form.published and not form.rubrics else None)
-        if prompts:
-            if not form.published:
-                raise UserError(f"--prompts: no public script asks a judge about {suite}")
-            asked = rubrics.worded(form.published, prompts, out / "prompts.yaml")
-        entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": asked}
-        published = {"temperature": form.temperature, "logprobs": 0}
-        entry |= published if prompts else {"temperature": 1.0} if runs > 1 else {}
-        given = {"vlm": entry | ({"api_key_env": api_key_env} if api_key_env else {})}
-    elif people:
-        given = dict[str, Any]()
-    else:
-        raise UserError("who rates? --rater of the settings, or --model and --base-url of an endpoint")
-    raters = suites.chosen(suite, setting, given)
-    with TemporaryDirectory(prefix="suite-") as folder:
-        kept, refused = _cases(suite, setting, Path(folder), out)
-        if not gallery and not people:
-            raise UserError("whose edits? --gallery, a folder for each model")
-        edits = _galleries(gallery or (), kept, Path(folder), out)
-        rows, told, board, accounts = suite_report.results(setting, kept, edits, raters)
-    counts = {"form": setting.form, "cases": len(kept), "refused": refused}
-    records.write(out / "ratings.parquet", rows, "ratings")
-    records.write_json(out / "metrics.json", {"suite": counts, **told})
-    words = f"here, in the words of {prompts}" if prompts else "here, in our own words" if not rater else "here"
-    for row in board:
-        row["from"] = words if row["from"] == suite_report.HERE and row["rater"] != "people" else row["from"]
-    suite_report.write(out, board)
-    rated = [(each["rater"], its) for each in told["raters"] for its in each["models"]]
-    for name, its in rated:
-        if its["unscored"]:
-            why = "; ".join(f"{each['ratings']} {each['reason']}" for each in its["reasons"][:REASONS])
-            which = f"{its['unscored']} of {its['ratings']} ratings by {name}"
-            complain("suite", f"{its['model']}: unscored are {which}: {why}")
-    gaps = [account.gap(f"raters.{name}") for name, account in accounts.items()]
-    nothing = bool(rated) and not any(its["scored"] for _, its in rated)
-    if lacking := "; ".join(gap.told() for gap in gaps if gap.kinds.total()):
-        lacking += ": the same command asks for them again"
-        if nothing:
-            raise unfinished.Unfinished(f"{lacking}. {out} has no score")
-        complain("suite", lacking)
-    if nothing:
-        raise UserError(f"{out} has no score: all {sum(its['ratings'] for _, its in rated)} ratings are unscored")
-    print((out / f"board{next(iter(boards.WRITERS))}").read_text(), end="")
-
-
-def _cases(form: suites.Form, setting: suites.SuiteSetting, folder: Path, out: Path) -> tuple[list[records.Row], int]:
-    """The cases, their images left in a file of the folder; refused.csv gets the rows that are none: how many."""
-    path, refused = folder / "cases.parquet", out / "refused.csv"
-    nothing = f"{setting.path}: no row can be used as a case"
-    with records.sifted(path, "suites", refused, suites.REFUSED, nothing) as (cases, refuse):
-        counts = records.sort_out(suites.cases(form, setting), cases, refuse, "type", "cases")
-    if counts["refused"]:
-        complain("suite", f"{counts['refused']} rows are no cases: {refused}")
-    return [*records.iterate(path, "suites", "source_image.bytes")], counts["refused"]
-
-
-def _galleries(
-    galleries: Sequence[Path], cases: Sequence[records.Row], folder: Path, out: Path
-) -> dict[str, suites.Edits]:
-    """Each model's edits, their images left in files of the folder; gallery.csv gets what is missing. GalleryError."""
-    edits = dict[str, suites.Edits]()
-    with records.csv_writer(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
-        for gallery in galleries:
-            model = gallery.stem if gallery.is_file() else gallery.absolute().name
-            report, file = pictures.GalleryReport(), folder / f"{len(edits)}.parquet"
-            if model in edits:
-                raise pictures.GalleryError(f"{gallery}: another gallery is called {model}: name the folders by models")
-            pictures.check_name(model, "model")
-            records.write(file, pictures.read_suite(gallery, cases, model, report), "candidates")
-            edits[model] = {row["key"]: row for row in records.iterate(file, "candidates", "image")}
-            for row in report.rows:
-                lacking({"model": model, **row})
-            for line in report.lines():
-                complain("suite", f"{model}: {line}")
-    return edits
-
-
-def benchmark(
-    *files: Path,
-    on: str | None = None,
-    form: str | None = None,
-    path: Path | None = None,
-    json: Path | None = None,
-    params: Params = None,
-) -> None:
-    """Measure a judge by answers it has given to a benchmark, without the graph.
-
-    A file (JSON lines, CSV or Parquet) is a judge, named after it. Its rows answer the benchmark's items by `key`, with
-    `winner` (Image A, Image B, Tie, Both good or Both bad) or with `score_a` and `score_b`, higher being better; or
-    they score single edits by `prompt`, `model` and `score`. An answer that is null, missing or Failed is unscored, and
-    counted.
-
-    Args:
-        files: Files of answers.
-        on: A name in `benchmarks` of the settings.
-        form: Or the benchmark's published form, with --path.
-        path: The benchmark's file or folder.
-        json: Write all figures to this file."""
-    if not files or bool(on) == bool(form) or bool(form) != bool(path):
-        raise UserError("give files of answers, and either --on, or --form and --path")
-    if on:
-        setting = settings.leaf(settings.load_own(params), f"benchmarks.{on}")
-    elif form in preferences.FORMS:
-        setting = {"form": form, "path": str(path)}
-    else:
-        raise UserError(f"--form {form}: known: {', '.join(preferences.FORMS)}")
-    found = report.figures(str(on or form), setting, files)
-    for judge in found["judges"]:
-        seen = judge["accuracy"]
-        print(f"{judge['judge']}: {seen['scored']} of {seen['n']} scored, {seen['unparsed']} unscored")
-        rows = [[row[name] for name in ("name", "value", "low", "high")] for row in judge["published"]]
-        table(("figure", "value", "low", "high"), rows)
-    if json:
-        records.write_json(json, json_format.loads(json_format.dumps(found)))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from editjudge.core.winner import Winner
 from editjudge.statistics import clustered
@@ -42,15 +41,15 @@ def report(truths: Sequence[Winner], p_a: Sequence[float | None], clusters: Sequ
         for n in range(BINS) if (own := place == n).any()
     ]  # fmt: skip
     brier = clustered.mean((p - is_a) ** 2, groups.tolist(), 1).within(0, 1)
-    a, b = int(is_a.sum()), int((~is_a).sum())
-    above = rankdata(p)[is_a].sum() - a * (a + 1) / 2
+    a, b = p[is_a], np.sort(p[~is_a])
+    above = np.mean([np.searchsorted(b, a, side).sum() for side in ("left", "right")])
     surest = np.argsort(-confidence, kind="stable")
     return {
         "n": len(p),
         "brier": brier.value,
         **brier.ends(),
         "ece": sum(each["n"] * abs(each["accuracy"] - each["confidence"]) for each in bins) / len(p),
-        "auroc": float(above / (a * b)) if a and b else None,
+        "auroc": float(above / (len(a) * len(b))) if len(a) and len(b) else None,
         "selective": [
             {"coverage": share, "accuracy": float(right[surest[: math.ceil(share * len(p))]].mean())}
             for share in COVERAGES

@@ -130,7 +130,7 @@ def _read(path: Path) -> pd.DataFrame:
     # A file without a verdict that has a place for one has no match scored; else it is no match file.
     held = ["winner"] if b"winner" in path.read_bytes() else []
     table = table[[name for name in COLUMNS if name in table and (name in held or table[name].notna().any())]]
-    for name in table:
+    for name in (each for each in table if pd.api.types.infer_dtype(table[each]) != "string"):
         no_text = ~table[name].map(lambda value: value is None or isinstance(value, str))
         _refuse(path, no_text, f"{name} must be text, not {{!r}}", table[name])
     return table
