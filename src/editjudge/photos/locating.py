@@ -16,6 +16,7 @@ from editjudge.photos.settings import BoxesSetting
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import ROLES, Photo, PhotoRegion
 from editjudge.vision.encoders import ClipTowers
+from editjudge.vision.loading import suppressed
 
 REFUSED = ("photo", "reason", "detail")
 SHARPNESS = 100.0  # of the softmax over cosines
@@ -73,11 +74,16 @@ def _of_mask(name: str, mask: np.ndarray) -> PhotoRegion:
     return PhotoRegion(name, (x0, y0, x1, y1), masks.packed(masks.run_lengths(mask)), 1.0)
 
 
+def on_white(rgb: np.ndarray, region: PhotoRegion) -> np.ndarray:
+    """What is in the region's mask, on white, cut to its box. rgb: (H, W, 3) uint8."""
+    x0, y0, x1, y1 = regions.clip_box(region.bbox, *rgb.shape[:2])
+    return np.where(region.pixels(*rgb.shape[:2])[..., None], rgb, np.uint8(WHITE))[y0:y1, x0:x1]
+
+
 def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tuple[PhotoRegion, ...]:
-    """The regions with the aesthetic scores of their boxes. rgb: (H, W, 3) uint8."""
-    boxes = [[int(side) for side in each.bbox] for each in found]
-    parts = [rgb[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] for x0, y0, x1, y1 in boxes]
-    return tuple(replace(each, aes_score=value) for each, value in zip(found, score(parts), strict=True))
+    """The regions with the aesthetic scores of what is in their masks, on white, as published."""
+    values = score([on_white(rgb, each) for each in found])
+    return tuple(replace(each, aes_score=value) for each, value in zip(found, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -100,38 +106,31 @@ class Locator:
         return {role: tuple(each for each in rated if roles[each.class_name] == role) for role in ROLES}
 
     def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[PhotoRegion]:
-        """The surest `most` boxes, a pixel wide and high or more, the surest first, with their masks.
-
-        Those in which nothing is segmented are left out."""
+        """The surest `most` boxes, a pixel wide and high or more, the surest first, with their masks: of boxes that
+        overlap the surest, whatever they are called. Those in which nothing is segmented are left out."""
         height, width = rgb.shape[:2]
-        sides = (width, height) * 2
-        boxes = [
-            (each.score, name, each.box)
-            for each, name in self._boxes(rgb, names)
-            if (each.box[2] - each.box[0]) * width >= 1 and (each.box[3] - each.box[1]) * height >= 1
-        ]
-        chosen = sorted(boxes, key=lambda each: (-each[0], *each[1:]))[: self.setting.most]
-        corners = [[share * side for share, side in zip(box, sides, strict=True)] for *_, box in chosen]
-        [cut] = self.segmenter.scored([rgb], [[regions.clip_box(each, height, width) for each in corners]])
-        located = []
-        for (score, name, _), each, (mask, sure) in zip(chosen, corners, cut, strict=True):
+        scale = np.array((width, height) * 2)
+        found = [(each, name, np.array(each.box) * scale) for each, name in self._boxes(rgb, names)]
+        found = [one for one in found if min(one[2][2:] - one[2][:2]) >= 1]
+        found.sort(key=lambda one: (-one[0].score, one[1], one[0].box))
+        corners, scores = np.array([box for *_, box in found]).reshape(-1, 4), np.array([one[0].score for one in found])
+        chosen = [found[n] for n in suppressed(corners, scores, self.setting.overlap)[: self.setting.most]]
+        [cut] = self.segmenter.scored([rgb], [[regions.clip_box(box, height, width) for *_, box in chosen]])
+        located = list[PhotoRegion]()
+        for (each, name, box), (mask, sure) in zip(chosen, cut, strict=True):
             if mask.any():
-                x0, y0, x1, y1 = (round(corner, DECIMALS) for corner in each)
+                x0, y0, x1, y1 = (round(corner, DECIMALS) for corner in box.tolist())
                 packed = masks.packed(masks.run_lengths(mask))
-                located.append((PhotoRegion(name, (x0, y0, x1, y1), packed, sure, detector_score=score), mask))
+                located.append(PhotoRegion(name, (x0, y0, x1, y1), packed, sure, detector_score=each.score))
         if self.clip is None or not located:
-            return [region for region, _ in located]
-        alone, texts = [], list[str]()
-        for region, mask in located:
-            x0, y0, x1, y1 = regions.clip_box(region.bbox, height, width)
-            alone.append(np.where(mask[..., None], rgb, np.uint8(WHITE))[y0:y1, x0:x1])  # on white, cut to its box
-            texts += [region.class_name, f"not {region.class_name}"]
-        surely = clip_scores(self.clip.images(alone), self.clip.texts(texts))
-        return [replace(region, clip_score=sure) for (region, _), sure in zip(located, surely, strict=True)]
+            return located
+        texts = [text for each in located for text in (each.class_name, f"not {each.class_name}")]
+        surely = clip_scores(self.clip.images([on_white(rgb, each) for each in located]), self.clip.texts(texts))
+        return [replace(region, clip_score=sure) for region, sure in zip(located, surely, strict=True)]
 
     def _boxes(self, rgb: np.ndarray, names: Sequence[str]) -> list[tuple[Any, str]]:
         """Boxes with their names; names that are too many for one look in two halves. Raises ValueError."""
-        [found] = self.detector.detect([rgb], [names], self.setting.threshold, self.setting.overlap)
+        [found] = self.detector.detect([rgb], [names], self.setting.threshold, 1.0)
         if not isinstance(found, ValueError):
             return [(each, names[each.label]) for each in found]
         if len(names) == 1 or "tokens" not in str(found):
