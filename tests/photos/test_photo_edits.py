@@ -257,6 +257,21 @@ def test_thresholds_are_those_of_the_public_tool() -> None:
         assert len(found["background"]) == chosen
 
 
+def test_a_region_alone_is_on_white() -> None:
+    rgb, mask = np.full((90, 90, 3), 7, np.uint8), np.zeros((90, 90), bool)
+    mask[10:20, 30:50] = True
+    region = PhotoRegion("a", (25.0, 10.0, 50.0, 30.0), masks.packed(masks.run_lengths(mask)), 1.0)
+    shown = locating.on_white(rgb, region)
+    assert shown.shape == (20, 25, 3)
+    assert (shown[:10, 5:] == 7).all()
+    assert (shown[10:] == 255).all()
+    assert (shown[:, :5] == 255).all()
+    seen = []
+    [scored] = locating.scored(rgb, [region], lambda parts: seen.extend(parts) or [3.5])
+    assert np.array_equal(seen[0], shown)
+    assert scored.aes_score == 3.5
+
+
 def test_places_and_sizes_in_words() -> None:
     assert edits.where((0, 0, 30, 30), 90, 90) == "in the top left"
     assert edits.where((30, 30, 60, 60), 90, 90) == "in the centre"
@@ -434,6 +449,8 @@ def test_every_place_has_its_model(folders: dict[str, str], workdir: Path) -> No
         assert line["cap"] == ["Squares on a wall."]
         found = [*line["segmentation"]["object"], *line["segmentation"]["background"]]
         assert 0 < len(found) <= 5
+        over = boxes.overlaps(*[[region["bbox"] for region in found]] * 2)
+        assert (over - np.eye(len(found))).max() <= 0.5 + 1e-3, "whatever they are called"
         for region in found:
             assert rle_mask(region["mask"], tiny_hub.HEIGHT, tiny_hub.WIDTH).any()
             assert 0 <= region["clip_score"] <= 1
