@@ -103,7 +103,8 @@ def test_what_params_name_becomes_a_dep_and_goes_with_it(stage: str, section: st
     [None, "probe", {"x": None}, {"color_alter": {"a": {"path": 3, "images": None}, "b": {"path": ""}, "c": "probe"}}],
 )
 def test_sources_without_a_path_give_no_dep(sources: object) -> None:
-    assert body("raw_pairs", mended(raw_pairs={"sources": sources})[1])["deps"] == ["data/code/raw_pairs.json"]
+    found = body("raw_sources", mended(raw_pairs={"sources": sources})[1])["deps"]
+    assert found == ["data/code/raw_sources.json"]
 
 
 def test_an_override_with_the_same_value_leaves_params_as_they_are(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from zlib import crc32
 from editjudge.core import images, masks, records, regions, scans
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
-from editjudge.core.params import ParamsError
+from editjudge.core.params import ParamsError, leaf
 from editjudge.core.reading import Record, at_path, local
 from editjudge.core.records import Refusals, Row
 from editjudge.core.settings import known, section
@@ -57,6 +57,13 @@ class Plan(NamedTuple):
     task: str
     sources: Mapping[str, SourceSetting]
     setting: RawPairs
+
+
+def settings_of(values: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """Section `raw_pairs` with the task's own sources alone."""
+    setting = leaf(values, "raw_pairs")
+    sources = setting.get("sources")
+    return {**setting, "sources": sources.get(task) if isinstance(sources, Mapping) else sources}
 
 
 def plan(values: dict[str, Any], task: str) -> Plan:

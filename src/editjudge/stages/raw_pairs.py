@@ -15,12 +15,11 @@ from editjudge.core.main import stage
 from editjudge.engine import unfinished
 from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
-from editjudge.stages.raw_sources import settings_of
 
 
 def run(task: str) -> None:
     values, known = params.load(), Path(f"data/raw_sources/{task}.json")
-    if known.is_file() and not settings_of(values, task).items() <= json.loads(known.read_bytes()).items():
+    if known.is_file() and not importing.settings_of(values, task).items() <= json.loads(known.read_bytes()).items():
         raise params.ParamsError(f"raw_pairs is not as {known} has it: run `dvc repro`")
     plan = importing.plan(values, task)
     out, bad_rows = Path(f"data/raw_pairs/{task}.parquet"), Path(f"data/refused/{task}.csv")
