@@ -58,9 +58,10 @@ class Answer:
 class Comparison:
     """Which of two edits is better, asked in both orders of the edits.
 
-    winner: "Image A", "Image B", "Tie", or None if there is no verdict, for the `reason`. p_a: the mean probability
-    that A wins over both orders, 0..1; None if the judge gives none. forward, backward: the answers with A first, and
-    with B first. scores: A's and B's, higher is better, if the judge compares by scores; else None."""
+    winner: "Image A", "Image B", "Tie", or None if there is no verdict, for the `reason`; from the mean of both orders,
+    also where it is `undecided`. p_a: the mean probability that A wins over both orders, 0..1; None if the judge gives
+    none. forward, backward: the answers with A first, and with B first. scores: A's and B's, higher is better, if the
+    judge compares by scores; else None."""
 
     winner: Winner | None
     p_a: float | None
@@ -68,6 +69,11 @@ class Comparison:
     forward: Answer
     backward: Answer
     scores: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the two orders name different winners."""
+        return None not in (winners := {self.forward.winner, self.backward.winner}) and len(winners) == 2
 
 
 @dataclass(frozen=True)

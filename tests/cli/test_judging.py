@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -59,19 +60,25 @@ def test_a_checkpoint_says_how_sure_it_is_in_both_orders(here: Path) -> None:
 def test_orders_that_disagree_decide_nothing_and_no_verdict_is_an_error(here: Path) -> None:
     """The untrained tiny judge prefers one place, whatever is there; of an image that is none it says nothing."""
     words = "compare --judge tiny --source source.png --instruction Recolour --b source.png"
-    _, *lines = [re.split("  +", line.strip()) for line in program.run(f"{words} --a source.png").splitlines()]
+    said = program.run(f"{words} --a source.png --html page.html")
+    _, *lines = [re.split("  +", line.strip()) for line in said.splitlines()]
     both, *orders = [line[1] for line in lines]
     assert both == "undecided: the verdict changes with the order"
     assert set(orders) == {"Image A", "Image B"}
+    assert editjudge.compare("source.png", "source.png", "source.png", "Recolour", judge="tiny").undecided
+    assert page_data("page.html")["prompts"][0]["pairs"][0]["judged"][0][6] == "the verdict changes with the order"
     Path("broken.png").write_bytes(b"no image")
     with pytest.raises(UserError, match="no judge gave a verdict"):
         program.run(f"{words} --a broken.png")
 
 
+def page_data(file: str) -> dict[str, Any]:
+    return json.loads(Path(file).read_text().partition('id="data">')[2].partition("</script>")[0])
+
+
 def test_html_is_a_page_of_the_pair_with_its_images(here: Path) -> None:
     run("--task color_alter --box 30 20 66 52 --html out/pair.html")
-    text = (here / "out/pair.html").read_text()
-    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    data = page_data("out/pair.html")
     [prompt], [judge] = data["prompts"], data["judges"]
     [pair] = prompt["pairs"]
     assert (judge, prompt["instruction"], prompt["layers"]["boxes"]) == ("pixels", "Recolour", [[30, 20, 66, 52]])

@@ -1,7 +1,10 @@
 """What the measures' vision models share."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from threading import Barrier
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,6 +43,24 @@ def test_threads_that_share_a_model_without_memory_halve_its_batch_once() -> Non
         asked = [threads.submit(loading.within_memory, model, model.ask) for _ in range(2)]
         assert [each.result(60) for each in asked] == [1, 1]
     assert model.batch_size == 1
+
+
+def test_after_one_large_item_as_many_at_a_time_are_tried_again() -> None:
+    model, sizes = SimpleNamespace(batch_size=8), list[int]()
+
+    def ask(most: int) -> None:
+        sizes.append(model.batch_size)
+        if model.batch_size > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    for most in [8, 2, *[8] * (2 * loading.FITTED)]:
+        loading.within_memory(model, partial(ask, most))
+    few, more = [2] * loading.FITTED, [4] * loading.FITTED
+    assert sizes == [8, 8, 4, *few, *more, 8]
+    for most in [0, *[1] * (loading.FITTED + 1)]:
+        with suppress(loading.NoMemory):
+            loading.within_memory(model, partial(ask, most))
+    assert sizes[len(sizes) - loading.FITTED - 2 :] == [*[1] * loading.FITTED, 2, 1], "what does not fit is tried again"
 
 
 def test_inference_is_in_true_float32_and_repeats() -> None:

@@ -85,7 +85,8 @@ def compare(
     found = {name: api.compare(source, a, b, instruction, judge=name, **asked) for name in judges}
     rows = []
     for name, both in found.items():
-        rows.append((name, _verdict(both), both.p_a))
+        verdict = "undecided: the verdict changes with the order" if both.undecided else _said(both)
+        rows.append((name, verdict, both.p_a))
         rows += [(f"  asked as {order}", _said(each), each.p_a)
                  for order, each in (("A, B", both.forward), ("B, A", both.backward))]  # fmt: skip
         if _is_tiny(values, name):
@@ -106,12 +107,6 @@ def compare(
 
 def _said(answer: api.Answer | api.Comparison) -> str:
     return answer.winner or f"no verdict: {answer.reason}"
-
-
-def _verdict(both: api.Comparison) -> str:
-    """Where the answers in the two orders name different winners, the mean of their probabilities is none."""
-    winners = {both.forward.winner, both.backward.winner}
-    return _said(both) if None in winners or len(winners) == 1 else "undecided: the verdict changes with the order"
 
 
 def _is_tiny(values: dict[str, Any], name: str) -> bool:

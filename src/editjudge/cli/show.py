@@ -114,7 +114,8 @@ def page_of_pair(
     source, edits = seen.seen(prompt, Models(setting))
     layers, differences = zip(*(each if isinstance(each, tuple) else ({}, None) for each in edits), strict=True)
     verdicts = [
-        {"judge": name, "winner": both.winner, "p_a": both.p_a, "reason": both.reason}
+        {"judge": name, "winner": None if both.undecided else both.winner, "p_a": both.p_a}
+        | {"reason": "the verdict changes with the order" if both.undecided else both.reason}
         | {"forward": both.forward.winner, "backward": both.backward.winner}
         for name, both in found.items()
     ]

@@ -160,11 +160,6 @@ def _actor(load: Load, place: str, share: float, by_reference: bool, **host: int
     return made.remote(cloudpickle.dumps(load), device, os.getcwd(), by_reference, at_once=bool(host))
 
 
-def _is_there(reference: Any) -> bool:
-    """Whether its answer or its end is known, even where another node has it."""
-    return bool(ray.wait([reference], timeout=0, fetch_local=False)[0])
-
-
 class RayWorker:
     """As `local.Worker`. What it says next is behind its `reference`; where it is, behind `place`."""
 
@@ -223,7 +218,7 @@ def wait(workers: Sequence[RayWorker], seconds: float | None) -> list[RayWorker]
     if not asked:
         return []
     if not ray.wait([*asked], num_returns=1, timeout=PATIENCE if seconds is None else min(seconds, PATIENCE))[0]:
-        _tell([worker for worker in workers if not worker.told and not _is_there(worker.place)])
+        _tell([each for each in workers if not each.told and ray.wait([each.place], timeout=0, fetch_local=False)[1]])
     return [asked[each] for each in ray.wait([*asked], num_returns=len(asked), timeout=0)[0]]
 
 

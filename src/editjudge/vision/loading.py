@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOCK = Lock()
+FITTED = 8
 
 
 def check_device(where: str, device: str) -> None:
@@ -139,21 +140,29 @@ class NoMemory(ValueError):
 
 
 def within_memory(model: Any, ask: Callable[[], T]) -> T:
-    """`ask`, of a model with a batch_size; out of memory: again with half of it, from now on; threads may share it.
+    """`ask`, of a model with a batch_size; out of memory: again with half of it; threads may share the model.
 
+    After each FITTED calls that fit, twice as many are tried, up to all: one large item slows nothing down for long.
     NoMemory: not even one at a time fits."""
     import torch
 
     while True:
         size = getattr(model, "batch_size", 1)
+        whole, fitted = getattr(model, "halved", (size, 0))
         try:
-            return ask()
+            found = ask()
         except torch.OutOfMemoryError:
             pass  # what the call still holds is freed with its traceback
+        else:
+            if size < whole:
+                model.halved = whole, (fitted + 1) % FITTED
+                if fitted + 1 == FITTED:
+                    model.batch_size = min(2 * size, whole)
+            return found
         torch.cuda.empty_cache()
         if size == 1:
             raise NoMemory(OUT_OF_MEMORY)
-        model.batch_size = min(model.batch_size, size // 2)
+        model.batch_size, model.halved = min(model.batch_size, size // 2), (whole, 0)
 
 
 def answers(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[Any]:

@@ -131,7 +131,7 @@ class CheckpointScorer:
         return self.description.dimensions
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        """One answer an edit. Out of memory: half the batch from then on; what does not fit alone is Unscored."""
+        """One answer an edit. Out of memory: half the batch for a while; what does not fit alone is Unscored."""
         found: list[Score | Unscored] = []
         while len(found) < len(edits):
             try:

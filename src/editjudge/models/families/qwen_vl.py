@@ -94,16 +94,14 @@ class SharedBeginnings(WholeChats):
             raise ValueError(f"a chat with {len(texts) - 1} image tokens and {len(chat.images)} images")
         return texts
 
-    def _tokenized(self, chat: Chat) -> list[list[int]]:
-        return self.processor.tokenizer(self._texts(chat), add_special_tokens=False)["input_ids"]
-
     def _layout(self, chats: Sequence[Chat]) -> Layout:
         count, token = len(chats[0].images), self.processor.image_token_id
         grids = [[self.features[image].grid for image in chat.images] for chat in chats]
         pieces = []  # of each chat its tokens: each text with the image behind it, and the last text
         for chat, own in zip(chats, grids, strict=True):
             shown = [[token] * (int(grid.prod()) // self.merged) for grid in own]
-            pieces.append([text + image for text, image in zip(self._tokenized(chat), [*shown, []], strict=True)])
+            said = self.processor.tokenizer(self._texts(chat), add_special_tokens=False)["input_ids"]
+            pieces.append([text + image for text, image in zip(said, [*shown, []], strict=True)])
         texts = [tuple(self._texts(chat)) for chat in chats]
         upto = [[(t[: n + 1], c.images[: n + 1]) for t, c in zip(texts, chats, strict=True)] for n in range(count)]
         distinct = [*(len(set(each)) for each in upto), len(chats)]
