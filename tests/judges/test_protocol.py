@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from editjudge.judges.protocol import (
+    BothOrders,
     Question,
     Rating,
     Score,
@@ -70,6 +71,13 @@ def test_probability(p_forward, p_backward, margin, winner, p_a):
     combined = combine(verdict(sides[0], p_forward), verdict(sides[1], p_backward), "probability", tie_margin=margin)
     assert combined.winner == winner
     assert combined.p_a == pytest.approx(p_a)
+
+
+def test_records_hold_both_orders_as_seen_with_a_first():
+    forward, backward = verdict("Image A", 0.9), verdict("Image A", 0.7)
+    columns = BothOrders(forward, backward, combine(forward, backward, "probability")).columns()
+    assert (columns["forward"], columns["backward"], columns["winner"]) == ("Image A", "Image B", "Image A")
+    assert (columns["p_a_forward"], columns["p_a_backward"], columns["p_a"]) == pytest.approx((0.9, 0.3, 0.6))
 
 
 def test_what_one_order_lacks():

@@ -25,6 +25,7 @@ from editjudge.models.endpoint.client import (
     CallFailed,
     Connection,
     Endpoint,
+    EndpointError,
     Refused,
     masked,
     read_completion,
@@ -97,6 +98,14 @@ def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: s
             ask(url, status=status, body=f'{{"error": {{"message": "{words}"}}}}')
         assert isinstance(failed.value, Refused) == (status == 400)
         assert failed.value.reason.partition(": {")[2].startswith(f'"error": {{"message": "you sent {HIDDEN}, thanks"')
+
+
+@pytest.mark.parametrize(("status", "words"), [(402, "no credit is left"), (429, "no quota is left")])
+def test_an_account_that_is_used_up_ends_the_run_and_is_not_tried_again(status: int, words: str, url: str) -> None:
+    with pytest.raises(EndpointError, match=words):
+        ask(url, status=status, body='{"error": {"code": "insufficient_quota"}}')
+    with pytest.raises(CallFailed, match="answers 429"):
+        ask(url, status=429, body='{"error": {"code": "rate_limit_exceeded"}}')
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4), st.data())

@@ -325,9 +325,9 @@ def test_passes_have_seeds_of_their_own_and_resume_one_by_one_at_the_pace_a_minu
     assert answers[0].forward.usage.tokens_in == 300
 
 
-@pytest.mark.parametrize("budget", [{"questions": 10}, {"tokens": 1100}, {"money": 0.0011}])
+@pytest.mark.parametrize("budget", [{"questions": 10}, {"tokens": 1100}, {"money": 0.0012}])
 def test_a_budget_ends_the_asking_and_a_higher_one_goes_on(tmp_path, sound, budget) -> None:
-    how = setting(sound.url, price={"input": 1.0, "output": 1.0}, budget=budget)
+    how = setting(sound.url, price={"input": 1.0, "output": 2.0}, budget=budget)
     sound.log(forget=True)
     answers, account = ask(how, questions(20), tmp_path / "c")
     done = [order for answer in answers for order in (answer.forward, answer.backward) if order.winner]
@@ -338,7 +338,7 @@ def test_a_budget_ends_the_asking_and_a_higher_one_goes_on(tmp_path, sound, budg
     assert (same, again.asked, again.cost()) == (answers, 0, account.cost())
     _, higher = ask(how | {"budget": {name: 10 * most for name, most in budget.items()}}, questions(20), tmp_path / "c")
     assert (higher.reused, higher.asked, higher.unasked) == (10, 30, 0)
-    assert higher.cost()["money"] == pytest.approx(40 * 110e-6)
+    assert higher.cost()["money"] == pytest.approx(40 * (100 * 1e-6 + 10 * 2e-6))
     assert sound.log()["kinds"] == {"200": 40}
 
 
