@@ -213,7 +213,7 @@ def test_a_power_cut_takes_what_no_fsync_has_kept(tmp_path: Path) -> None:
     real, shadow = tmp_path / "real", tmp_path / "shadow"
     real.mkdir()
     shadow.mkdir()
-    env = os.environ | {"LD_PRELOAD": str(power.library(tmp_path)), "POWER_SHADOW": str(shadow)}
+    env = os.environ | {"LD_PRELOAD": str(power.shim(tmp_path)), "POWER_SHADOW": str(shadow)}
     subprocess.run([sys.executable, "-c", WRITES], cwd=real, env=env, check=True)
     power.Cut(real, shadow, None).folder(power.name_of(real), tmp_path / "after")
     found = {str(file.relative_to(tmp_path / "after")) for file in (tmp_path / "after").rglob("*") if file.is_file()}

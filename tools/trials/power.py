@@ -154,7 +154,7 @@ def answers(folder: Path) -> dict[str, Any]:
         return {key: (meta["text"], meta["tokens"], data) for key, (meta, data) in cache.all()}
 
 
-def library(folder: Path) -> Path:
+def shim(folder: Path) -> Path:
     """power.c, compiled into the folder."""
     made = folder / "power.so"
     source = str(Path(__file__).with_suffix(".c"))
@@ -213,7 +213,7 @@ def main(count: int, seed: int) -> bool:
     ends: Counter[str] = Counter()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            place, preload = Path(folder), library(Path(folder))
+            place, preload = Path(folder), shim(Path(folder))
             (place / "whole").mkdir()
             undisturbed = run(place / "whole", url, place / "told", {})
             print(undisturbed.communicate()[0], end="")
