@@ -70,7 +70,7 @@ repro-judge:
 	  'candidates@*' 'annotate@*' train_pairs train_judge merge_judge
 
 repro-scorers:
-	$(DVC) repro -s --glob 'scorer_data@*' 'train_scorer@*' probe_bench measure_response
+	$(DVC) repro -s --glob 'scorer_data@*' 'train_scorer@*' probe_bench
 
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev

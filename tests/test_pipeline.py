@@ -19,7 +19,7 @@ from tools.trials import at_rest, faults
 
 TASKS = ("color_alter", "subject_add", "background_change")  # that profiles/small.yaml leaves
 PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
-UPSTREAM = PHOTOGRAPHS | {"code", "raw_sources", "raw_pairs", "embed", "probe_bench", "gedit_bench", "measure_response"}
+UPSTREAM = PHOTOGRAPHS | {"code", "raw_sources", "raw_pairs", "embed", "probe_bench", "gedit_bench"}
 FOLLOWS_PAIRS = {"scorer_data", "train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models"}
 FOLLOWS_PAIRS |= {"leaderboard", "summary", "report"}
 FOLLOWS_CANDIDATES = FOLLOWS_PAIRS | {"annotate", "rate", "train_scorer"}
@@ -80,7 +80,6 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert all(rated(board, judge) == set(EDITORS) for judge in ("measures", "pvc_judge"))
     assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9, 9]
     assert (repository.folder / "models/judge/model.safetensors").is_file()
-    assert repository.json("metrics/measure_response.json")["failed"] == 0
     shown = json.loads(repository.run("dvc", "metrics", "show", "--json"))[""]["data"]
     columns = {name for name, found in shown.items() if found["data"]}
     assert columns <= {"metrics/summary.json", "metrics/train_judge.json"}, "details are no columns"
@@ -100,7 +99,11 @@ def test_a_changed_measure_runs_what_measures_and_what_follows_a_comment_nothing
     repository.append("src/editjudge/measures/pixel.py", "\nANOTHER = 1\n")
     repository.run("dvc", "repro", "code")
     changed = json.loads(repository.run("dvc", "status", "--json"))
-    measuring = {f"annotate@{task}" for task in TASKS} | {"measure_response", "judge_benchmark@probe", "compare_models"}
+    measuring = {f"annotate@{task}" for task in TASKS} | {
+        "judge_benchmark@probe",
+        "judge_benchmark@probe_easy",
+        "compare_models",
+    }
     assert measuring <= set(changed) <= measuring | {"train_pairs"}
     repository.run("git", "checkout", "src")
     for file in (repository.folder / "src").rglob("*.py"):

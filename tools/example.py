@@ -2,7 +2,7 @@
 
     python -m tools.example
 
-The pair is made as the stage probe_bench makes it; the verdicts are those in data/verdicts/probe.parquet.
+The pair is made as the stage probe_bench makes it; the verdicts are those in data/verdicts/probe_easy.parquet.
 """
 
 from collections.abc import Mapping
@@ -20,20 +20,19 @@ from editjudge.sources.settings import ProbeBenchSetting, RawPairs
 from editjudge.stages import probe_bench
 
 KEY = "subject_add-benchmark-00022"
-PICTURE, VERDICTS = Path("docs/pair.jpg"), Path("data/verdicts/probe.parquet")
+PICTURE, VERDICTS = Path("docs/pair.jpg"), Path("data/verdicts/probe_easy.parquet")
 WIDTH, GAP, LINE, SIZE = 256, 10, 26, 15  # in pixels
 INK = (31, 35, 40)
 
 
 def pair() -> records.Row:
-    """The pair, as data/probe_bench.parquet has it."""
+    """The pair, as data/probe_easy.parquet has it."""
     values = params.load()
     setting = section(values, "probe_bench", ProbeBenchSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
-    prompts = scenes.make_pairs(KEY.partition("-")[0], "benchmark", setting.per_task, side, setting.seed)
+    prompts = scenes.make_pairs(KEY.partition("-")[0], "benchmark", setting.easy_per_task, side, setting.seed)
     [prompt] = [prompt for prompt in prompts if prompt["key"] == KEY]
-    amounts = {str(name): amount for name, amount in setting.amounts.items()}
-    made = probe_bench.make_pair(prompt, amounts, setting.least_gap, setting.seed)
+    made = probe_bench.make_pair(prompt, probe_bench.AMOUNTS, setting.least_gap, setting.seed)
     assert made
     return made
 
@@ -61,8 +60,8 @@ def sentence(verdicts: Mapping[str, records.Row]) -> str:
     sides = {row["winner"].removeprefix("Image ") for row in (judge, measures)}
     assert sides == {judge["truth"].removeprefix("Image ")} != {base["winner"].removeprefix("Image ")}
     return (
-        f"A pair of the probe. {sides.pop()} kept the rest of the photo: the measures say so, and the trained judge"
-        f" (p {judge['p_a']:.2f}). Its base did not."
+        f"An easy pair of the probe. {sides.pop()} kept the rest of the photo: the measures say so, and the trained"
+        f" judge (p {judge['p_a']:.2f}). Its base did not."
     )
 
 

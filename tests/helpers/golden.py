@@ -50,8 +50,8 @@ from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.photo_records import Photo
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset import coverage
-from editjudge.sources.settings import AMOUNTS, FilterSetting
-from editjudge.stages import embed, leaderboard, measure_response, probe_bench, scorer_data, train_judge
+from editjudge.sources.settings import FilterSetting
+from editjudge.stages import embed, leaderboard, probe_bench, scorer_data, train_judge
 from editjudge.stages import filter as filtering
 from editjudge.stages.graph.arena import LeaderboardSetting
 from editjudge.statistics import agreement
@@ -139,7 +139,7 @@ def picks() -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
-    amount = AMOUNTS[kind]
+    amount = probe_bench.AMOUNTS[kind]
     made = []
     for pair in raw_pairs():
         source, rng = images.decode(pair["image"]), np.random.default_rng([7, *pair["key"].encode()])
@@ -150,7 +150,8 @@ def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
 @functools.cache
 def benchmark() -> Rows:
     setting = settings()["probe_bench"]
-    made = [probe_bench.make_pair(p, dict(AMOUNTS), setting["least_gap"], 2) for p in raw_pairs("benchmark")[::2]]
+    asked = raw_pairs("benchmark")[::2]
+    made = [probe_bench.make_pair(p, probe_bench.AMOUNTS, setting["least_gap"], 2) for p in asked]
     return [pair for pair in made if pair]
 
 
@@ -176,13 +177,6 @@ def annotations() -> Rows:
             names = {"key": pair["key"], "task": pair["task"], "model": kind}
             rows.append(names | {"damage": damage} | sums | meta)
     return rows
-
-
-def response() -> Any:
-    pair = next(pair for pair in raw_pairs() if pair["task"] == "color_alter")
-    ladder = measure_response.climb(pair, settings()["measure_response"]["strengths"], 5)
-    responses, missing = measure_response.respond([ladder], [measured(pair, list(ladder.edited))])
-    return measure_response.to_rows(responses), missing
 
 
 @functools.cache
@@ -333,7 +327,6 @@ STAGES: dict[str, Callable[[], Any]] = {
     **{f"candidates@{kind}": functools.partial(candidates, kind) for kind in KINDS},
     "probe_bench": benchmark,
     "annotate": annotations,
-    "measure_response": response,
     "train_pairs": training_pairs,
     "base_model": pretraining,
     "train_judge": training,

@@ -36,7 +36,7 @@ from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import OwnSetting, SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.sources.builtin import scenes
-from editjudge.stages import annotate, measure_response
+from editjudge.stages import annotate
 from editjudge.vision import lpips
 from tools.trials.random_models import write_lpips
 
@@ -264,9 +264,6 @@ def test_a_stage_ends_with_one_line_for_a_missing_weight(workdir: Path, monkeypa
     monkeypatch.setattr(sys, "argv", ["annotate", "--task", "material_alter"])
     with pytest.raises(SystemExit, match=r"^annotate: measures\.depth: no folder \./nowhere"):
         stage(annotate.__doc__, annotate.run, "task")
-    monkeypatch.setattr(sys, "argv", ["measure_response"])
-    with pytest.raises(SystemExit, match=r"^measure_response: measures\.depth: no folder \./nowhere"):
-        stage(measure_response.__doc__, measure_response.run)
     assert not (workdir / "work").exists()
 
 

@@ -12,7 +12,7 @@ import yaml
 from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
-from editjudge.editors import settings
+from editjudge.editors import procedural, settings
 from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
@@ -21,7 +21,6 @@ from editjudge.stages import (
     candidates,
     compare_models,
     leaderboard,
-    measure_response,
     probe_bench,
     raw_pairs,
     raw_sources,
@@ -55,14 +54,15 @@ def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason
 
 
 def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(workdir: Path) -> None:
-    setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
+    setting = {"per_task": 1, "easy_per_task": 1, "least_gap": 1.0, "seed": 1}
     tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
     pairs = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
     values = {"tasks": tasks, "raw_pairs": pairs, "probe_bench": setting}
     (workdir / "params.yaml").write_text(json.dumps(values))
     probe_bench.run()
-    [row] = records.read(workdir / "data/probe_bench.parquet", "vcreward_bench")
-    assert row["task"] == "color_alter"
+    for name in ("probe_bench", "probe_easy"):
+        [row] = records.read(workdir / f"data/{name}.parquet", "vcreward_bench")
+        assert row["task"] == "color_alter"
 
 
 def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: list[dict]) -> None:
@@ -73,6 +73,40 @@ def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: lis
         assert row["winner"] == ("Image A" if better else "Image B")
         assert abs(row["damages"][0] - row["damages"][1]) >= 1.0
     assert probe_bench.make_pair(prompts[0], {"precise": 0.0, "unedited": 0.0}, 1.0, seed=1) is None
+
+
+@pytest.fixture(scope="module")
+def chosen() -> list[tuple[dict, tuple[probe_bench.Edit, probe_bench.Edit]]]:
+    asked = [p for task in ("color_alter", "subject_remove") for p in scenes.make_pairs(task, "benchmark", 40, 64, 0)]
+    pairs = probe_bench.choose(asked, [probe_bench.make_edits(prompt, 1) for prompt in asked], 1.0, 1)
+    return [(prompt, pair) for prompt, pair in zip(asked, pairs, strict=True) if pair]
+
+
+def test_what_knows_no_places_is_right_on_the_probe_as_often_as_not(chosen) -> None:
+    found = probe_bench.baselines(chosen)
+    assert [row["baseline"] for row in found] == [*probe_bench.BASELINES]
+    assert all(0.35 <= row["accuracy"] <= 0.65 and row["n"] >= 60 for row in found), found
+    kinds = {edit.kind for _, pair in chosen for edit in pair}
+    assert kinds >= {"precise", *procedural.UNSEEN}
+
+
+def test_the_truth_of_the_probe_is_the_damage_to_what_had_to_stay(chosen) -> None:
+    rows = [probe_bench.probe_row(*each, swapped=bool(n % 2)) for n, each in enumerate(chosen)]
+    records.check("vcreward_bench", rows, "bench")
+    for (prompt, pair), row in zip(chosen, rows, strict=True):
+        scene = procedural.carry_out(images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"]))
+        shown = [images.decode(each["bytes"]) for each in row["edited_images"]]
+        # What had to stay is the source's, however much of the edit was made.
+        damages = [images.delta_e(scene.source, image)[scene.preserve].mean() for image in shown]
+        assert damages == pytest.approx(row["damages"], abs=1e-3)
+        if row["stratum"] == "tie":
+            assert (row["winner"], damages[0]) == ("Tie", damages[1])
+            assert not np.array_equal(*shown)
+        else:
+            assert row["winner"] == ("Image A" if damages[0] < damages[1] - 0.9 else "Image B")
+            less = pair[0].whole[0] < pair[1].whole[0]
+            assert row["stratum"] == ("agrees" if less else "misleads")
+    assert {row["stratum"] for row in rows} == {"agrees", "misleads", "tie"}
 
 
 def say(pairs: list[tuple[dict, str, str]]) -> list[BothOrders]:
@@ -216,10 +250,11 @@ def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
     place = {"first_side_preference": 0.5, "low": 0.4, "high": 0.6}
     mute = {"accuracy": 0.0, "low": 0.0, "high": 0.2, "scored": 0, "n": 8}
     nothing = dict.fromkeys(place)
+    part = [{"stratum": "misleads", "accuracy": 0.25, "low": 0.0, "high": 0.5}]
     judges = [
-        {"judge": "j", "accuracy": seen, "position": place, "silent": 0},
-        {"judge": "base", "accuracy": seen, "position": place, "silent": 0},
-        {"judge": "m", "accuracy": mute, "position": nothing, "silent": 8},
+        {"judge": "j", "accuracy": seen, "position": place, "silent": 0, "strata": part},
+        {"judge": "base", "accuracy": seen, "position": place, "silent": 0, "strata": []},
+        {"judge": "m", "accuracy": mute, "position": nothing, "silent": 8, "strata": part},
     ]
     difference = {"difference": -0.2, "low": -0.3, "high": -0.1}
     between = [{"pairs": [{"first": "base", "second": "j", "difference": difference}]}]
@@ -230,6 +265,8 @@ def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
     found = summary.summarised(report, board, {"gain": difference}, ("j", "base"))
     assert found["accuracy"]["probe"]["j"] == {"value": 0.75, "low": 0.5, "high": 0.9}
     assert found["accuracy"]["probe"]["m"]["value"] is None, "unscored is not zero"
+    assert found["accuracy"]["probe_misleads"]["j"] == {"value": 0.25, "low": 0.0, "high": 0.5}
+    assert found["accuracy"]["probe_misleads"]["m"]["value"] is None
     assert found["silent"] == {"probe": {"m": 8}}
     assert found["gain"]["probe"] == {"value": 0.2, "low": 0.1, "high": 0.3}, "the judge less its base"
     assert found["gain"]["held_out"]["value"] == -0.2
@@ -291,49 +328,6 @@ def test_judges_are_asked_about_their_dimensions() -> None:
     for wrong, why in (({"beauty": "own"}, r"arena\.beauty must be"), ({"visual_quality": "x"}, "quality is 'x'")):
         with pytest.raises(ParamsError, match=why):
             read_panel(wrong, judges)
-
-
-STRENGTHS = [0.25, 1.0]
-
-
-@pytest.fixture(scope="module")
-def ladder() -> measure_response.Ladder:
-    [prompt] = scenes.make_pairs("color_alter", "train", 1, 96, 0)
-    return measure_response.climb(prompt, STRENGTHS, 0)
-
-
-def measured(values: list[float | None]) -> list[dict[str, Any]]:
-    return [{"measures": [{"area": "image", "measure": "ssim", "value": value}]} for value in values]
-
-
-def test_a_ladder_begins_with_the_clean_edit_and_its_damage_grows(ladder: measure_response.Ladder) -> None:
-    assert ladder.strengths == (0.0, 0.25, 1.0, 0.25, 1.0)
-    assert ladder.damages[0] == 0 < ladder.damages[1] < ladder.damages[2]
-    assert 0 < ladder.damages[3] < ladder.damages[4]
-    assert len({images.decode(data).tobytes() for data in ladder.edited}) == 5
-    assert measure_response.climb(ladder.prompt, STRENGTHS, 0) == ladder
-
-
-def test_a_response_is_the_distance_from_the_clean_edit_and_what_has_no_value_is_left_out(ladder) -> None:
-    responses, missing = measure_response.respond([ladder], [measured([0.9, 0.8, 0.5, 0.6, 0.1])])
-    assert missing == 0
-    weak, strong = (own for _, own in responses.groupby("strength"))
-    assert weak["response"].tolist() == pytest.approx([-0.1, -0.3])
-    assert strong["damage"].tolist() == [ladder.damages[2], ladder.damages[4]]
-    rows = measure_response.to_rows(responses)
-    assert [row["response"] for row in rows] == pytest.approx([0, -0.2, -0.6])
-    assert rows[2]["damage"] == pytest.approx(np.median([ladder.damages[2], ladder.damages[4]]))
-    assert [row["edits"] for row in rows] == [2, 2, 2]
-    assert measure_response.report(rows, 0, 0)["not_monotone"] == []
-    for values, counts in (([0.9, 0.8, None, 0.6, 0.1], (1, 1, 3)), ([None, 0.8, 0.5, 0.6, 0.1], (4, 0, 0))):
-        responses, missing = measure_response.respond([ladder], [measured(values)])
-        assert (missing, (responses["strength"] == 1.0).sum(), len(responses)) == counts
-    # A measure that does not get worse with each step is named.
-    bad, _ = measure_response.respond([ladder], [measured([0.9, 0.4, 0.5, 0.4, 0.5])])
-    named = measure_response.report(measure_response.to_rows(bad), 0, 0)["not_monotone"]
-    assert named == [{"area": "image", "measure": "ssim"}]
-    found = records.read_details(ROOT / "metrics/measure_response.json")  # that the graph wrote last
-    assert found["measures"] == found["monotone"] >= 13
 
 
 def test_a_changed_source_of_one_task_changes_what_is_known_of_that_task_alone(workdir: Path) -> None:

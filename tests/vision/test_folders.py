@@ -155,7 +155,7 @@ def test_wrong_weights_are_an_error_not_filled_by_chance(kind, change, words, ow
 
 def test_stages_look_into_folders_without_torch(sound: Callable[[str], Path]) -> None:
     code = (
-        "import sys; from editjudge.stages import annotate, measure_response; from editjudge.vision import folders;"
+        "import sys; from editjudge.stages import annotate; from editjudge.vision import folders;"
         "[folders.find('a', f, k) for f, k in zip(sys.argv[1:], (folders.SEGFORMER, folders.VITPOSE), strict=True)];"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )

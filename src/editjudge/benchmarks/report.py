@@ -92,12 +92,22 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
             for label, each in right.items()
             if each
         ],
+        "strata": strata(kept, rows),
         "tuples": tuples(items, rows, epsilon),
         "tuples_by_evaluator": tuples_by_evaluator(items, rows),
         "transitivity": agreement.transitivity(*zip(*compared, strict=True)) if compared else None,
         "pointwise": correlation(kept, rows),
         "psychometric": None if bench is None else psychometric.report(bench, [rows[n]["winner"] for n in seen]),
     }
+
+
+def strata(kept: Sequence[Item], rows: Rows) -> list[dict[str, Any]]:
+    """Accuracy on each kind of item, an unscored one counting as wrong; empty where the benchmark has no kinds."""
+    found: dict[str, list[tuple[bool, str]]] = {}
+    for item, row in zip(kept, rows, strict=True):
+        if item.stratum is not None:
+            found.setdefault(item.stratum, []).append((row["winner"] == row["truth"], item.cluster))
+    return [{"stratum": name} | agreement.share(*zip(*each, strict=True)) for name, each in sorted(found.items())]
 
 
 def published(form: str, report: Mapping[str, Any]) -> Rows:

@@ -6,7 +6,7 @@ the edit has to preserve, to the same edit carried out cleanly, which for a loca
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -94,6 +94,16 @@ def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.nd
         case "tone":
             return operations.tone(source, edit["tone"])
     raise ValueError(f"unknown edit operation {edit['operation']!r}")
+
+
+def partly(scene: Scene, strength: float, along: bool) -> Scene:
+    """The same edit done to `strength` (0..1): faintly, or `along` the place where it is: from its left side on."""
+    weight = np.full(scene.mask.shape, strength)
+    if along and not scene.preserve.all():
+        x0, _, x1, _ = regions.mask_box(~scene.preserve)
+        weight = np.ones(scene.mask.shape) * (np.arange(scene.mask.shape[1]) < x0 + round(strength * (x1 - x0)))
+    clean = scene.source + weight[..., None] * (scene.clean.astype(np.float64) - scene.source)
+    return replace(scene, clean=clean.round().astype(np.uint8))
 
 
 def damage_of(scene: Scene, image: np.ndarray) -> float:
@@ -184,7 +194,38 @@ def _shifted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndar
     return cv2.warpAffine(scene.clean, move, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
 
 
+def _noisy(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    return np.clip(scene.clean + 40 * strength * rng.standard_normal(scene.clean.shape), 0, 255).astype(np.uint8)
+
+
+def _mirrored(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    return _elsewhere(scene, strength, rng, lambda part: part[:, ::-1])
+
+
+def _smeared(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    return _elsewhere(scene, strength, rng, lambda part: cv2.GaussianBlur(part, (0, 0), 5))
+
+
+def _tinted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    tint = np.array([rng.choice([-25, 25]), *rng.uniform(-40, 40, 2)], np.float32)
+    return _elsewhere(scene, strength, rng, lambda part: images.from_lab(images.to_lab(part[::-1].copy()) + tint))
+
+
+def _elsewhere(
+    scene: Scene, strength: float, rng: np.random.Generator, made_of: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Something else becomes of a box of the image, at a random place, as far as it had to stay."""
+    height, width = scene.mask.shape
+    h, w = (max(int(side * (0.1 + 0.6 * strength)), 8) for side in (height, width))
+    y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+    image, box = scene.clean.copy(), (slice(y, y + h), slice(x, x + w))
+    image[box] = made_of(image[box])
+    return np.where(scene.preserve[..., None], image, scene.clean)
+
+
 DAMAGES: dict[str, Damage] = {"box": _box, "leaky": _leaky, "regenerated": _regenerated, "shifted": _shifted}
+UNSEEN: dict[str, Damage] = {"mirrored": _mirrored, "noisy": _noisy, "smeared": _smeared, "tinted": _tinted}
+"""Damages that no editor does, so that no training pair has them."""
 
 
 def parse_edit(text: str | None) -> dict[str, Any]:

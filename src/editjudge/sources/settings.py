@@ -1,4 +1,4 @@
-"""Sections of params.yaml about raw pairs: `raw_pairs`, `embed`, `filter`, `probe_bench` and `measure_response`."""
+"""Sections of params.yaml about raw pairs: `raw_pairs`, `embed`, `filter` and `probe_bench`."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -16,10 +16,6 @@ from editjudge.core.tables import TableError
 PROBE = "probe"
 Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
 NearBits = Annotated[Whole, Field(ge=-1, le=15)]
-Editor = Literal["unedited", "precise", "leaky", "box", "regenerated", "shifted"]
-AMOUNTS: Mapping[Editor, float] = {
-    "unedited": 0.0, "precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -146,21 +142,9 @@ class FilterSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProbeBenchSetting:
-    """Section `probe_bench`.
-
-    amounts: the damage that each kind of embedded editor aims at, mean ΔE. They have their own default, and are not
-    those of `editors`, so that a new editing model does not move the benchmark."""
+    """Section `probe_bench`."""
 
     per_task: Positive
+    easy_per_task: Positive
     least_gap: Amount
-    seed: Count
-    amounts: Mapping[Editor, Amount] = field(default_factory=lambda: dict(AMOUNTS))
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class MeasureResponseSetting:
-    """Section `measure_response`. strengths: of the damage, above 0, 1 being the strongest."""
-
-    strengths: Annotated[list[Annotated[Real, Field(gt=0, le=1)]], Field(min_length=1)]
-    per_task: Positive
     seed: Count

@@ -1,4 +1,4 @@
-"""Stage learning_curve: what the judge learns from parts of the training pairs, measured on `benchmarks.probe`.
+"""Stage learning_curve: what the judge learns from parts of the training pairs, measured on `benchmarks.probe_easy`.
 
 The judge is trained on several shares of the training pairs. A share is of the prompts, chosen by the hash of their
 names, so that a smaller share is part of a larger one; the number of steps is reduced alike, to at least one. Share 0
@@ -30,7 +30,7 @@ from editjudge.statistics import clustered
 from editjudge.training.settings import CurveSetting, MergeSetting, TrainJudgeSetting
 
 PAIRS = Path("data/train_pairs.parquet")
-JUDGE = "pvc_judge"
+JUDGE, BENCHMARK = "pvc_judge", "probe_easy"
 
 
 def part_of(pairs: Sequence[records.Row], share: float, swapped: bool) -> list[records.Row]:
@@ -64,7 +64,9 @@ def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder
 
 def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[list[bool], list[str]]:
     """Whether the judge is right on each pair of the benchmark, and the photo of each."""
-    items = [item for item in forms.load("probe", params.leaf(values, "benchmarks.probe")) if item.failed is None]
+    items = [
+        item for item in forms.load(BENCHMARK, params.leaf(values, f"benchmarks.{BENCHMARK}")) if item.failed is None
+    ]
     prompt = section(values, "train_judge", TrainJudgeSetting).prompt  # which the untrained base knows nothing of
     how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model), "prompt": prompt}
     with opening.open_judge(f"judges.{JUDGE}", how, folder / "answers.sqlite") as judge:

@@ -1,10 +1,18 @@
-"""Stage probe_bench: preference pairs with known truth from held-out photos, in VCReward-Bench's published form."""
+"""Stage probe_bench: preference pairs with known truth from held-out photos, in VCReward-Bench's published form.
 
-from collections import Counter
+Of the pairs of probe_easy both edits do the same; the worse one has mostly changed more of the whole image, too. The
+two edits of a pair of the probe also do more or less of what was asked, and the pairs are chosen so that BASELINES,
+which know nothing of where an edit may be, are right as often as not. In both the truth is the damage to what had to
+stay. One pair in TIE_EVERY has equal damage: a tie."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 
 from editjudge.core import images, params, records
@@ -13,12 +21,116 @@ from editjudge.core.settings import section
 from editjudge.core.winner import SIDES
 from editjudge.editors import procedural
 from editjudge.engine import workers
+from editjudge.measures import pixel
 from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import ProbeBenchSetting, RawPairs
+from editjudge.statistics import agreement
+
+# Of the other tasks the measures also judge what an edit may change, where more of the edit is more change.
+TASKS = ("color_alter", "size_adjustment", "subject_add", "subject_remove", "tone_transfer")
+BASELINES = (
+    "least mean colour difference",
+    "fewest changed pixels",
+    "highest SSIM",
+    "fewest JPEG bytes",
+    "least edited",
+)
+STRATA = {1: "agrees", -1: "misleads", 0: "tie"}  # the least mean colour difference with the truth
+# The damage that each kind of embedded editor aims at in the easy pairs, mean ΔE; those of `editors` do not count.
+AMOUNTS = {"unedited": 0.0, "precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0}
+EDITS, TIE_EVERY = 16, 20
+DONE, STRENGTHS = (0.15, 1.0), (0.05, 1.0)  # how far what was asked is done; how strong the damage is
+CHANGED, QUALITY = 3.0, 90  # ΔE of a pixel that changed; of the JPEG whose bytes are counted
+RELATIVE_GAP, STRUCTURE_GAP = 0.3, 0.02  # between two edits: of the larger damage, and of 1 - SSIM
+BALANCED = (("all", 4.0), ("task", 1.0), ("origin", 1.0))  # in what BASELINES are balanced, and with what weight
 
 
-def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
-    """Two edits of a prompt by editors drawn at random; None where no damages are `least_gap` (mean ΔE) apart."""
+@dataclass(frozen=True)
+class Edit:
+    """png: the edited image. damage, loss: mean ΔE, and 1 - SSIM, of what had to stay. whole: see `whole`."""
+
+    png: bytes
+    kind: str
+    damage: float
+    loss: float
+    whole: tuple[float, ...]
+
+
+def whole(source: np.ndarray, image: np.ndarray, strength: float) -> tuple[float, ...]:
+    """What BASELINES, but their last, see of an edit without knowing where it may be; the least is the better one."""
+    change = images.delta_e(source, image)
+    alike = pixel.ssim(pixel.Moments(source), image, np.ones(change.shape, bool))
+    written = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1]
+    values = float(change.mean()), float((change > CHANGED).mean()), -alike, len(written), strength
+    return tuple(round(value, 6) for value in values)
+
+
+def make_edits(prompt: records.Row, seed: int) -> list[Edit]:
+    """EDITS edits of a prompt, half of them without damage. The last two of a prompt with a place of its own are equal
+    in what had to stay."""
+    rng = np.random.default_rng([seed, *prompt["key"].encode()])
+    source = images.decode(prompt["image"])
+    scene = procedural.carry_out(source, procedural.parse_edit(prompt["edit"]))
+    damages, made = sorted((procedural.DAMAGES | procedural.UNSEEN).items()), list[Edit]()
+    image = source
+    for n in range(EDITS):
+        done, strength = float(rng.uniform(*DONE)), float(np.exp(rng.uniform(*np.log(STRENGTHS))))
+        part = procedural.partly(scene, done, along=bool(rng.random() < 0.5))
+        kind, damage_by = damages[int(rng.integers(len(damages)))]
+        if n == EDITS - 1 and not scene.preserve.all():
+            kind, image = made[-1].kind, np.where(scene.preserve[..., None], image, part.clean)
+        elif n < EDITS - 2 and rng.random() < 0.5:
+            kind, image = "precise", part.clean
+        else:
+            image = damage_by(part, strength, rng)
+        loss = 1 - pixel.ssim(pixel.Moments(part.clean), image, scene.preserve)
+        damage = round(procedural.damage_of(part, image), 4)
+        made.append(Edit(images.encode_png(image), kind, damage, round(loss, 6), whole(source, image, done)))
+    return made
+
+
+def choose(
+    prompts: Sequence[records.Row], edits: Sequence[Sequence[Edit]], least_gap: float, seed: int
+) -> list[tuple[Edit, Edit] | None]:
+    """Two edits of each prompt, the better one first; None where no damages are `least_gap` (mean ΔE) apart.
+
+    The better edit has less damage in colour and in structure. Of a prompt's pairs that one is taken with which
+    BASELINES come closest to being right as often as wrong, on all pairs so far, and on those of the task and of the
+    photo; the first in a random order where several do."""
+    balance: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(BASELINES)))
+    chosen: list[tuple[Edit, Edit] | None] = []
+    for n, (prompt, own) in enumerate(zip(prompts, edits, strict=True)):
+        if n % TIE_EVERY == TIE_EVERY - 1 and own[-1].damage == own[-2].damage:
+            chosen.append((own[-2], own[-1]))
+            continue
+        pairs = [(a, b) for a in own for b in own if _better(a, b, least_gap)]
+        pairs = [pairs[i] for i in np.random.default_rng([seed, n]).permutation(len(pairs))]
+        right = [np.sign(np.subtract(b.whole, a.whole)) for a, b in pairs]
+        groups = [(prompt.get(name, name), weight) for name, weight in BALANCED]
+        costs = [sum(weight * ((balance[name] + signs) ** 2).sum() for name, weight in groups) for signs in right]
+        best = int(np.argmin(costs)) if pairs else None
+        chosen.append(None if best is None else pairs[best])
+        for name, _ in groups if best is not None else ():
+            balance[name] = balance[name] + right[best or 0]
+    return chosen
+
+
+def _better(a: Edit, b: Edit, least_gap: float) -> bool:
+    damaged = b.damage - a.damage >= max(least_gap, RELATIVE_GAP * b.damage)
+    return damaged and b.loss - a.loss >= max(STRUCTURE_GAP, RELATIVE_GAP * b.loss)
+
+
+def probe_row(prompt: records.Row, pair: tuple[Edit, Edit], swapped: bool) -> records.Row:
+    """A row of the probe of two edits, the better one first, or of two alike; swapped: the sides are exchanged."""
+    better, worse = pair
+    sign = int(np.sign(worse.whole[0] - better.whole[0])) if better.damage != worse.damage else 0
+    shown = [(each.png, each.kind, each.damage) for each in (reversed(pair) if swapped else pair)]
+    return _row(prompt, SIDES[int(swapped)] if sign else "Tie", *zip(*shown, strict=True)) | {"stratum": STRATA[sign]}
+
+
+def make_pair(prompt: records.Row, amounts: Mapping[str, float], least_gap: float, seed: int) -> records.Row | None:
+    """A row of probe_easy: two edits of a prompt by editors drawn at random; None where no damages are `least_gap`
+    (mean ΔE) apart."""
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
     source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
     edits = {kind: procedural.edit_image(source, edit, kind, amounts[kind], rng) for kind in sorted(amounts)}
@@ -26,37 +138,57 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
     if not pairs:
         return None
     models = pairs[int(rng.integers(len(pairs)))]
-    damages = [round(edits[model][1], 4) for model in models]
-    return {name: prompt[name] for name in ("key", "task", "instruction")} | {
-        "source_image": {"bytes": prompt["image"], "path": None},
-        "edited_images": [{"bytes": images.encode_png(edits[m][0]), "path": None} for m in models],
-        "winner": SIDES[int(damages[1] < damages[0])],
-        "models": list(models),
-        "damages": damages,
-        "origin": prompt["origin"],
-        "regions": prompt["regions"],
-    }
+    shown = [(images.encode_png(edits[model][0]), model, round(edits[model][1], 4)) for model in models]
+    return _row(prompt, SIDES[int(shown[1][2] < shown[0][2])], *zip(*shown, strict=True))
+
+
+def _row(prompt: records.Row, winner: str, pngs: Sequence[bytes], *known: Sequence[Any]) -> records.Row:
+    """known: of both edits the kinds, and the damages."""
+    row = {name: prompt[name] for name in ("key", "task", "instruction", "origin", "regions")} | {"winner": winner}
+    row["source_image"], *row["edited_images"] = ({"bytes": each, "path": None} for each in (prompt["image"], *pngs))
+    return row | dict(zip(("models", "damages"), map(list, known), strict=True))
+
+
+def baselines(chosen: Sequence[tuple[records.Row, tuple[Edit, Edit]]]) -> list[records.Row]:
+    """How often each of BASELINES is right on the pairs that are no ties, with 95 % intervals over photos."""
+    told = [(prompt["origin"], a.whole, b.whole) for prompt, (a, b) in chosen if a.damage != b.damage]
+    return [
+        {"baseline": name} | agreement.share([a[n] < b[n] for _, a, b in told], [photo for photo, *_ in told])
+        for n, name in enumerate(BASELINES)
+        if told
+    ]
+
+
+def counts(rows: Sequence[records.Row], prompts: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"pairs": len(rows), "prompts_without_pair": prompts - len(rows)}
+    for name, field in (("task", "task"), ("photo", "origin"), ("stratum", "stratum")):
+        each = sorted(Counter(row[field] for row in rows if field in row).items())
+        found[f"per_{name}"] = [{name: value, "pairs": number} for value, number in each]
+    return found
 
 
 def run() -> None:
     values = params.load()
     setting = section(values, "probe_bench", ProbeBenchSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
-    prompts = [
-        prompt
-        for task in params.leaf(values, "tasks")
-        if task in scenes.EDITS  # others have raw pairs from elsewhere, and nothing with known damage
-        for prompt in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed)
-    ]
-    amounts = {str(name): amount for name, amount in setting.amounts.items()}
-    make = partial(make_pair, amounts=amounts, least_gap=setting.least_gap, seed=setting.seed)
-    rows = [pair for pair in workers.spread(make, prompts, "benchmark pairs") if pair is not None]
+
+    def prompts_of(
+        per_task: int, tasks: Sequence[str]
+    ) -> list[records.Row]:  # other tasks have nothing with known damage
+        own = [task for task in params.leaf(values, "tasks") if task in tasks]
+        return [row for task in own for row in scenes.make_pairs(task, "benchmark", per_task, side, setting.seed)]
+
+    prompts, easy = prompts_of(setting.per_task, TASKS), prompts_of(setting.easy_per_task, scenes.EDITS)
+    edits = [*workers.spread(partial(make_edits, seed=setting.seed), prompts, "edits of the probe")]
+    pairs = zip(prompts, choose(prompts, edits, setting.least_gap, setting.seed), strict=True)
+    chosen = [(prompt, pair) for prompt, pair in pairs if pair is not None]
+    rows = [probe_row(prompt, pair, bool(n % 2)) for n, (prompt, pair) in enumerate(chosen)]
     records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
-    counts: dict[str, Any] = {"pairs": len(rows), "prompts_without_pair": len(prompts) - len(rows)}
-    for name, field in (("task", "task"), ("photo", "origin")):
-        each = sorted(Counter(row[field] for row in rows).items())
-        counts[f"per_{name}"] = [{name: value, "pairs": number} for value, number in each]
-    records.write_details(Path("metrics/probe_bench.json"), counts)
+    make = partial(make_pair, amounts=AMOUNTS, least_gap=setting.least_gap, seed=setting.seed)
+    plain = [pair for pair in workers.spread(make, easy, "easy pairs of the probe") if pair is not None]
+    records.write(Path("data/probe_easy.parquet"), plain, "vcreward_bench")
+    found = counts(rows, len(prompts)) | {"baselines": baselines(chosen)}
+    records.write_details(Path("metrics/probe_bench.json"), found | {"easy": [counts(plain, len(easy))]})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from editjudge.report.gallery import PageImages
 from editjudge.stages.graph.arena import of_suite
 
 OUT = Path("report")
-PLOTS = ("measure_response", "coverage", "train_loss", "train_eval")
+PLOTS = ("coverage", "train_loss", "train_eval")
 TRAIN_PAIRS = "data/train_pairs.parquet"
 METRICS = ("leaderboard", "compare_models", "train_pairs", "filter")
 Items = dict[str, list[Item]]
@@ -52,10 +52,6 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
             "pairs": figures.pair_counts(metrics["train_pairs"]),
             "figures": list(figures.training_charts(plots)),
         },
-        "response": [
-            figures.figure("response", own, name)
-            for name, own in records.grouped(plots["measure_response"], "series").items()
-        ],
         "coverage": list(figures.coverage_charts(plots["coverage"])),
         "failures": figures.failures(metrics),
         "graph": figures.nodes(files.yaml("dvc.yaml") or {"stages": {}}, values, figures.record_counts(metrics)),

@@ -7,7 +7,7 @@ from typing import Any
 from editjudge.core import params, records
 from editjudge.core.main import stage
 
-DIGITS = 4
+DIGITS, PROBE = 4, "probe"
 MOST_SILENT = 0.05  # share of the rows that a judge said nothing about, above which its figures are not shown
 Figure = dict[str, Any]
 
@@ -21,7 +21,8 @@ def summarised(
     """metrics/summary.json from metrics/benchmarks/*.json, metrics/leaderboard.json and metrics/train_judge.json.
 
     two: the names of the judge that was trained and of its base among the judges. accuracy: of each judge on each
-    benchmark. gain: of the trained judge over its base, on prompts held out of its training and on each benchmark.
+    benchmark and on each of its strata. gain: of the trained judge over its base, on prompts held out of its training
+    and on each benchmark.
     position_bias: how often the trained judge prefers the image shown first. rating: of the overall board's models, or
     the first board's. idle_over_clean: how often each board prefers the idle model to the clean one. kendall_tau: how
     far each board agrees with the known order. A judge none of whose answers could be read, or that said
@@ -39,6 +40,9 @@ def summarised(
                 heard.add(row["judge"])
             known = row["judge"] in heard
             accuracy.setdefault(name, {})[row["judge"]] = figure_of(seen if known else None, "accuracy")
+            for part in row["strata"]:
+                shown = figure_of(part if known else None, "accuracy")
+                accuracy.setdefault(f"{name}_{part['stratum']}", {})[row["judge"]] = shown
             if row["judge"] == two[0]:
                 bias[name] = figure_of(row["position"] if known else None, "first_side_preference")
             if row["silent"]:
@@ -84,6 +88,9 @@ def run() -> None:
     judges = {given.get("model"): name for name, given in reversed(values["judges"].items())}  # the first of each model
     two = judges.get("models/judge"), judges.get(values["train_judge"]["base"])
     found = summarised(benchmarks, board, trained, two)
+    if PROBE in names:  # what knows nothing of places, beside the judges
+        told = records.read_details(Path("metrics/probe_bench.json"))["baselines"]
+        found["accuracy"][PROBE] |= {row["baseline"]: figure_of(row, "accuracy") for row in told}
     records.write_json(Path("metrics/summary.json"), found)
 
 

@@ -1,7 +1,8 @@
 """VCReward-Bench (GEditBench v2, arXiv 2603.28547): pairs in which one edit preserves more of the source.
 
 Fields: key, task, instruction, source_image, edited_images (two), winner; in Parquet with the images inside, or as
-metadata.jsonl with paths. The probe set's own columns (damages, models, origin, regions) are read where they stand."""
+metadata.jsonl with paths. The probe's own columns (damages, models, origin, regions, stratum) are read where they
+stand."""
 
 from typing import Any
 
@@ -29,6 +30,7 @@ def _item(record: Record) -> Item:
         models=(models[0], models[1]) if isinstance(models, list) and [*map(type, models)] == [str, str] else None,
         damages=_damages(record.get("damages")),
         regions=_boxes(record.get("regions")),
+        stratum=record.get("stratum"),
         **shown,
     )
 

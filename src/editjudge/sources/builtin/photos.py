@@ -52,7 +52,7 @@ def places(photo: str) -> tuple[Place, ...]:
     return tuple(Place(name, **entry) for name, entry in sorted(DRAWN[photo]["places"].items()))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=32)
 def load(name: str) -> np.ndarray:
     """The photo, RGB, uint8, (H, W, 3), read-only. Raises KeyError for an unknown name."""
     package, _, rest = (TRAIN | BENCHMARK | BASE)[name].partition("/")

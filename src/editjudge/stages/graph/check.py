@@ -44,7 +44,6 @@ from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import (
     EmbedSetting,
     FilterSetting,
-    MeasureResponseSetting,
     ProbeBenchSetting,
     RawPairs,
 )
@@ -88,7 +87,6 @@ class Params(TypedDict, total=False):
     pairwise: PairwiseSetting
     grounding: GroundingSetting
     train_pairs: tiers.PairsSetting
-    measure_response: MeasureResponseSetting
     probe_bench: ProbeBenchSetting
     gedit_bench: ArenaSetting
     train_judge: TrainJudgeSetting

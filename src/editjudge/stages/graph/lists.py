@@ -64,7 +64,7 @@ def fillings(values: Values, stages: Iterable[str]) -> dict[str, list[str]]:
         "photo_records": photos + named(edits, "records", "images", "model", "adapter"),
         "source": named([sources.get(task) for task in tasks] if isinstance(sources, Mapping) else [], *TABLE),
         "published": named(values["gedit_bench"], *TABLE),
-        "probe": named(values["benchmarks"].get("probe"), *TABLE),
+        "probe": named(values["benchmarks"].get("probe_easy"), *TABLE),
         "benchmark": named(values["benchmarks"], *TABLE),
         "suite_file": named(suites, *TABLE),
         "people": named(suites, "people"),

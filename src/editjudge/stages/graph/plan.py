@@ -24,7 +24,8 @@ UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
 WEIGHTS = ("head", "base", "model")
 DATA = ("hub", "path", "photos", "records", "images", "shuffle", "people")
 NAMED_APART = ("embed", "measures", "scorers", "reward_service", "serve")  # sections
-NO_FILE = ("none", "embedded", "probe", "graph", "data/probe_bench.parquet", "data/photos/edits.parquet")
+OURS = ("data/probe_bench.parquet", "data/probe_easy.parquet", "data/photos/edits.parquet")  # the graph writes them
+NO_FILE = ("none", "embedded", "probe", "graph", *OURS)
 Values = Mapping[str, Any]
 
 

@@ -1,9 +1,12 @@
-"""Stage measure_response: how far each measure moves with known damage, on photos with hand-drawn regions.
+"""How far does each measure move with known damage? On photos with hand-drawn regions, with the models of `measures`.
+
+    python -m tools.measure_response [--per-task 12] [--seed 5] [--out response.csv]
 
 An edit is carried out cleanly and then damaged as a whole, more and more, in two ways: made anew (`regenerated`) and
 misaligned (`shifted`). Both reach every region, so that every measure is meant to see them. What is shown is the median
 over all prompts of the measure's distance from its own value for the clean edit."""
 
+import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from cyclopts import App
 
 from editjudge.core import images, params, records
 from editjudge.core.files import work
-from editjudge.core.main import stage
+from editjudge.core.main import guarded
 from editjudge.core.settings import section
 from editjudge.editors import procedural
 from editjudge.engine import resume
@@ -24,9 +28,10 @@ from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.sources.builtin import scenes
-from editjudge.sources.settings import MeasureResponseSetting, RawPairs
+from editjudge.sources.settings import RawPairs
 
 KINDS = ("regenerated", "shifted")
+STRENGTHS = [0.125, 0.25, 0.5, 1.0]  # of the damage; 1 is the strongest that the embedded editors do
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def respond(ladders: list[Ladder], measured: list[list[dict[str, Any]]]) -> tupl
 
 
 def to_rows(responses: pd.DataFrame) -> list[records.Row]:
-    """plots/measure_response.csv: a row for each area, measure and strength, the clean edit (all 0) first.
+    """A row for each area, measure and strength, the clean edit (all 0) first.
 
     damage: median known damage (ΔE). response, low, high: median and quartiles of the distance from the clean edit's
     value. edits: how many."""
@@ -88,7 +93,7 @@ def to_rows(responses: pd.DataFrame) -> list[records.Row]:
 
 
 def report(rows: list[records.Row], missing: int, failed: int) -> dict[str, Any]:
-    """metrics/measure_response.json: which measures get worse with each step of damage, in the median."""
+    """Which measures get worse with each step of damage, in the median."""
     series = records.grouped(rows, "area", "measure").items()
     steps = {name: np.diff([row["response"] * DIRECTIONS[name[1]] for row in its]) for name, its in series}
     wrong = sorted(name for name, each in steps.items() if not (each < 0).all())
@@ -101,17 +106,18 @@ def report(rows: list[records.Row], missing: int, failed: int) -> dict[str, Any]
     }
 
 
-def run() -> None:
+def main(*, per_task: int = 12, seed: int = 5, out: Path | None = None) -> None:
+    """Prints which measures get worse with each step of damage.
+
+    per_task: prompts of each task. out: a CSV file of each measure's response, a row a strength."""
     values = params.load()
-    setting = section(values, "measure_response", MeasureResponseSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
     models, recipes = section(values, "measures", SlotSetting), load_recipes(params.leaf(values, "tasks"))
     recipes = {task: recipe for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS}
     for recipe in recipes.values():
         slots.check(slot_settings.used(recipe, models), models)
-    count, seed = setting.per_task, setting.seed
-    prompts = [prompt for task in recipes for prompt in scenes.make_pairs(task, "train", count, side, seed)]
-    ladders = spread(partial(climb, strengths=setting.strengths, seed=seed), prompts, "damaged edits")
+    prompts = [prompt for task in recipes for prompt in scenes.make_pairs(task, "train", per_task, side, seed)]
+    ladders = spread(partial(climb, strengths=STRENGTHS, seed=seed), prompts, "damaged edits")
     asked = []
     for ladder in ladders:
         boxes = tuple(tuple(region["box"]) for region in ladder.prompt["regions"])
@@ -119,13 +125,14 @@ def run() -> None:
         asked.append(batch.Original(ladder.prompt["image"], boxes, recipe, edits))
     with resume.RecordCache(work("measure_response.sqlite")) as cache:
         measured = list(batch.measure_all(asked, recipes.values(), models, cache, "measures of damaged edits"))
-        records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())
     responses, missing = respond(ladders, measured)
     rows = to_rows(responses)
     failed = sum(meta["status"] == "failed" for metas in measured for meta in metas)
-    records.write_csv(Path("plots/measure_response.csv"), rows)
-    records.write_details(Path("metrics/measure_response.json"), report(rows, missing, failed))
+    print(json.dumps(report(rows, missing, failed), indent=2))
+    if out:
+        records.write_csv(out, rows)
 
 
 if __name__ == "__main__":
-    stage(__doc__, run)
+    with guarded():
+        App(help=__doc__, default_command=main)()
