@@ -47,6 +47,7 @@ $(VENV)/.graph: pyproject.toml constraints.txt | $(VENV)/bin/uv
 	@echo "Setting up $(VENV): torch, then what the graph needs (1.5 GB, a minute; once)"
 	@$(call install,$(TORCH_INDEX) torch==2.13.0)
 	@$(call install,-e ".[train]")
+	@$(call install,--no-deps pyvision-toolkit) # for its photographs; its opencv-python would overwrite the headless one
 	@python -m tools.plots_page >/dev/null
 	@touch $@
 
