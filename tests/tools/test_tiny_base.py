@@ -146,7 +146,7 @@ def test_a_lesson_asks_what_can_be_seen_and_not_the_judges_question():
     texts = [TOKENS.decode(ids) for ids in batch.input_ids]
     for text, number in zip(texts, batch.question.tolist(), strict=True):
         assert "preserves" not in text
-        assert looks.QUESTIONS[number] in text
+        assert number == len(looks.QUESTIONS) or looks.QUESTIONS[number] in text
     of_brightness = looks.WORDS.index(("is brighter", "is darker")) * 2
     for number, side, truth in zip(batch.question.tolist(), batch.winner.tolist(), winner.tolist(), strict=True):
         if number in (of_brightness, of_brightness + 1):  # the loser is nearly black
@@ -193,7 +193,7 @@ def halved(half: str) -> np.ndarray:
 
 
 SURE = {
-    **{f"is brighter in the {half} half": (halved(half), halved(other), GREY)
+    **{f"changed more in the {half} half": (halved(half), halved(other), GREY)
        for half, other in (("left", "right"), ("right", "left"), ("upper", "lower"), ("lower", "upper"))},
     "is brighter": (GREY + 60, GREY, GREY),
     "is redder": (GREY + np.uint8([60, 0, 0]), GREY, GREY),
@@ -206,28 +206,21 @@ SURE = {
 def test_a_question_names_the_edit_that_has_more_and_its_opposite_the_other(n: int) -> None:
     a, b, source = SURE[looks.WORDS[n][0]]
     for sides, first in (((a, b), 0), ((b, a), 1)):
-        contrasts = looks.look(sample(*sides, source))[1][: len(looks.WORDS)]
+        contrasts = looks.look(sample(*sides, source))[1]
         only = np.where(np.arange(len(contrasts)) == n, contrasts, 0)
         rng = np.random.default_rng(1)
-        asked = [looks.ask(only, rng) for _ in range(40)]
+        asked = [question for _ in range(40) if (question := looks.ask(only, rng, "zorf")).number < 16]
         expected = {(looks.QUESTIONS[2 * n], first), (looks.QUESTIONS[2 * n + 1], 1 - first)}
         assert {(question.text, question.winner) for question in asked} == expected
 
 
-def test_no_question_asks_what_changed_or_was_kept_in_any_words() -> None:
+def test_words_of_no_meaning_are_answered_by_chance_and_the_judges_question_is_never_asked() -> None:
     rng = np.random.default_rng(0)
-    asked = {looks.ask(rng.normal(0, 1, len(looks.WORDS)), rng).text for _ in range(500)}
-    assert asked == set(looks.QUESTIONS)
-    words = ("preserve", "better", "rest", "source", "change", "keep", "same", "differ", "less", "more", "damage")
-    assert not [text for text in looks.QUESTIONS for word in words if word in text.split()]
-
-
-def test_how_much_each_edit_changed_in_each_half_is_seen_but_not_asked() -> None:
-    changed = looks.look(sample(halved("left"), GREY, GREY))[1][len(looks.WORDS) :].reshape(2, len(looks.HALVES))
-    nothing = np.log(0.5)
-    assert changed[0, 0] > 2
-    assert changed[0, 1] == pytest.approx(nothing, abs=1e-3)
-    assert changed[1] == pytest.approx([nothing] * 4, abs=1e-3)
+    asked = [looks.ask(rng.normal(0, 1, len(looks.WORDS)), rng, "zorf") for _ in range(2000)]
+    unknown = [question.winner for question in asked if question.number == len(looks.QUESTIONS)]
+    assert 0.1 < len(unknown) / 2000 < 0.2
+    assert 0.4 < np.mean(unknown) < 0.6
+    assert not any(word in text for text in looks.QUESTIONS for word in ("preserve", "better", "rest", "source"))
 
 
 def test_base_samples_name_the_side_with_less_damage() -> None:

@@ -1,7 +1,7 @@
 """What can be seen in a source and two edits of it, and questions about it.
 
-They teach the tiny base to look. No question asks which edit changed less, in any words: that is left to the pipeline's
-pairs.
+They teach the tiny base to look, and leave the judge's own question, which edit better preserves the source, to the
+pipeline's pairs.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ CELL = 32  # pixels; what one image token of the tiny base stands for
 SEEN = 4  # values of a cell that it has by itself: lightness, a, b, log contrast
 COMPARED = 5  # values of a cell beside the source's: log ΔE, differences in lightness, a, b and log contrast
 LEAST = 0.3  # contrast at which a question has an answer
+UNKNOWN = 0.15  # share of the questions of no meaning, which chance answers
 
 Look: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""cells float32 (3, cells, SEEN + COMPARED), row by row, of source, A, B; contrasts float32 (len(WORDS),), and behind
-them the logarithm of how much A and B changed in each half, 2 * len(HALVES) values, of which no question asks."""
+"""cells float32 (3, cells, SEEN + COMPARED), row by row, of source, A, B; contrasts float32 (len(WORDS),)."""
 
 HALVES = ("left", "right", "upper", "lower")
 WORDS = (
-    *((f"is brighter in the {half} half", f"is darker in the {half} half") for half in HALVES),
+    *((f"changed more in the {half} half", f"changed less in the {half} half") for half in HALVES),
     ("is brighter", "is darker"),
     ("is redder", "is greener"),
     ("is yellower", "is bluer"),
@@ -34,7 +34,7 @@ QUESTIONS = tuple(f"Which edit {words}?" for pair in WORDS for words in pair)
 
 @dataclass(frozen=True)
 class Question:
-    """text; number: its place in QUESTIONS; winner: 0 is A, 1 is B."""
+    """text; number: its place in QUESTIONS, or their count where it has no meaning; winner: 0 is A, 1 is B."""
 
     text: str
     number: int
@@ -54,13 +54,11 @@ def look(sample: np.ndarray) -> Look:
     cells = np.concatenate([*seen, *compared], -1).astype(np.float32)
 
     height, width = change.shape[1] // 2, change.shape[2] // 2
-    lighter = (lab[1, ..., 0] - lab[2, ..., 0]) / 5
-    halves = [lighter[:, :width], lighter[:, width:], lighter[:height], lighter[height:]]
+    halves = change[..., :width], change[..., width:], change[:, :height], change[:, height:]
+    changed = [np.log(half[1].mean() + 0.5) - np.log(half[2].mean() + 0.5) for half in halves]
     tint = (lab[1].mean((0, 1)) - lab[2].mean((0, 1))) / 5
     sharp = 2 * (np.log(steps[1].mean() + 0.3) - np.log(steps[2].mean() + 0.3))
-    parts = change[1:, :, :width], change[1:, :, width:], change[1:, :height], change[1:, height:]
-    changed = np.log(np.stack([part.mean((1, 2)) for part in parts], 1) + 0.5).ravel()
-    return cells, np.array([*(half.mean() for half in halves), *tint, sharp, *changed], np.float32)
+    return cells, np.array([*changed, *tint, sharp], np.float32)
 
 
 def _cells(values: np.ndarray) -> np.ndarray:
@@ -70,10 +68,19 @@ def _cells(values: np.ndarray) -> np.ndarray:
     return blocks.mean((2, 4)).reshape(count, -1, channels)
 
 
-def ask(contrasts: np.ndarray, rng: np.random.Generator) -> Question:
-    """A question that these contrasts (len(WORDS),) answer; where all are faint, of the largest one."""
+def ask(contrasts: np.ndarray, rng: np.random.Generator, unknown: str) -> Question:
+    """A question that these contrasts answer; UNKNOWN of the time one of the words `unknown`, with any answer.
+
+    Half of them are about the source, as far as there are some. Where all contrasts are faint: of the largest one.
+    """
+    if rng.random() < UNKNOWN:
+        return Question(f"Which edit {unknown}?", len(QUESTIONS), int(rng.integers(2)))
     clear = np.flatnonzero(np.abs(contrasts) >= LEAST)
-    chosen = int(rng.choice(clear) if len(clear) else np.abs(contrasts).argmax())
+    about_source = clear[clear < len(HALVES)]
+    others = clear[clear >= len(HALVES)]
+    groups = [group for group in (about_source, others) if len(group)] or [np.array([np.abs(contrasts).argmax()])]
+    chosen = int(rng.choice(groups[int(rng.integers(len(groups)))]))
     smaller = int(rng.integers(2))
-    winner = int((contrasts[chosen] > 0) == bool(smaller))
-    return Question(QUESTIONS[2 * chosen + smaller], 2 * chosen + smaller, winner)
+    return Question(
+        QUESTIONS[2 * chosen + smaller], 2 * chosen + smaller, int((contrasts[chosen] > 0) == bool(smaller))
+    )

@@ -26,6 +26,7 @@ from editjudge.core.prompts import Prompt
 from editjudge.core.winner import SIDES
 from editjudge.judges.styles import completion, style
 from tools.tiny_base import looks
+from tools.tiny_base.samples import any_words
 from tools.tiny_base.settings import PretrainSettings
 from tools.tiny_base.tiny import CHAT_TEMPLATE, FRAMES, MERGE, PATCH
 
@@ -118,7 +119,7 @@ def lesson(
     """Asks of each sample a question of `looks`."""
     images, _, instructions = samples
     cells, contrasts = (np.stack(values) for values in zip(*map(looks.look, images), strict=True))
-    asked = [looks.ask(each[: len(looks.WORDS)], rng) for each in contrasts]
+    asked = [looks.ask(each, rng, any_words(rng)) for each in contrasts]
     chats = [LOOKING.messages(text, criteria=each.text) for text, each in zip(instructions, asked, strict=True)]
     batch = collate(net, tokenizer, images, chats, np.array([each.winner for each in asked]))
     numbers = torch.tensor([each.number for each in asked])
@@ -187,7 +188,7 @@ def reply_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 class Readers(torch.nn.Module):
     """Linear heads on the middle layers: of image tokens what their cells show, of the tokens behind the last image how
-    the edits differ and how much each changed, and of the one before the decision which question was asked."""
+    the edits differ, and of the one before the decision which question was asked."""
 
     def __init__(self, net: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
@@ -197,8 +198,8 @@ class Readers(torch.nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.cells = torch.nn.Linear(size, looks.SEEN + looks.COMPARED)
-            self.contrasts = torch.nn.Linear(size, len(looks.WORDS) + 2 * len(looks.HALVES))
-            self.question = torch.nn.Linear(size, len(looks.QUESTIONS))
+            self.contrasts = torch.nn.Linear(size, len(looks.WORDS))
+            self.question = torch.nn.Linear(size, len(looks.QUESTIONS) + 1)
 
     def forward(self, states: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss in cells, and that in the other two, given the states (n, L, hidden) of embeddings and layers."""

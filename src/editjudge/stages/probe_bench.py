@@ -27,7 +27,7 @@ from editjudge.sources.settings import ProbeBenchSetting, RawPairs
 from editjudge.statistics import agreement
 
 # Of the other tasks the measures also judge what an edit may change, where more of the edit is more change.
-TASKS = ("color_alter", "size_adjustment", "subject_add", "subject_remove", "tone_transfer")
+TASKS = ("color_alter", "subject_add", "subject_remove", "tone_transfer")
 BASELINES = (
     "least mean colour difference",
     "fewest changed pixels",
@@ -38,11 +38,11 @@ BASELINES = (
 STRATA = {1: "agrees", -1: "misleads", 0: "tie"}  # the least mean colour difference with the truth
 # The damage that each kind of embedded editor aims at in the easy pairs, mean ΔE; those of `editors` do not count.
 AMOUNTS = {"unedited": 0.0, "precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0}
-EDITS, TIE_EVERY = 16, 20
-DONE, STRENGTHS = (0.15, 1.0), (0.05, 1.0)  # how far what was asked is done; how strong the damage is
+EDITS, TIE_EVERY, PASSES = 12, 30, 6
+DONE, STRENGTHS = (0.15, 1.0), (0.02, 0.7)  # how far what was asked is done; how strong the damage is
 CHANGED, QUALITY = 3.0, 90  # ΔE of a pixel that changed; of the JPEG whose bytes are counted
-RELATIVE_GAP, STRUCTURE_GAP = 0.3, 0.02  # between two edits: of the larger damage, and of 1 - SSIM
-BALANCED = (("all", 4.0), ("task", 1.0), ("origin", 1.0))  # in what BASELINES are balanced, and with what weight
+RELATIVE_GAP, STRUCTURE_GAP = 0.3, 0.01  # between two edits: of the larger damage, and of 1 - SSIM
+BALANCED = (("all", 8.0), ("task", 1.0), ("origin", 1.0))  # in what BASELINES are balanced, and with what weight
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Edit:
     whole: tuple[float, ...]
 
 
-def whole(source: np.ndarray, image: np.ndarray, strength: float) -> tuple[float, ...]:
-    """What BASELINES, but their last, see of an edit without knowing where it may be; the least is the better one."""
+def whole(source: np.ndarray, moments: pixel.Moments, image: np.ndarray, done: float) -> tuple[float, ...]:
+    """What BASELINES see of an edit, not knowing where it may be; the least is the better one. done: of the edit."""
     change = images.delta_e(source, image)
-    alike = pixel.ssim(pixel.Moments(source), image, np.ones(change.shape, bool))
+    alike = pixel.ssim(moments, image, np.ones(change.shape, bool))
     written = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1]
-    values = float(change.mean()), float((change > CHANGED).mean()), -alike, len(written), strength
+    values = float(change.mean()), float((change > CHANGED).mean()), -alike, len(written), done
     return tuple(round(value, 6) for value in values)
 
 
@@ -72,7 +72,7 @@ def make_edits(prompt: records.Row, seed: int) -> list[Edit]:
     source = images.decode(prompt["image"])
     scene = procedural.carry_out(source, procedural.parse_edit(prompt["edit"]))
     damages, made = sorted((procedural.DAMAGES | procedural.UNSEEN).items()), list[Edit]()
-    image = source
+    image, moments = source, pixel.Moments(source)
     for n in range(EDITS):
         done, strength = float(rng.uniform(*DONE)), float(np.exp(rng.uniform(*np.log(STRENGTHS))))
         part = procedural.partly(scene, done, along=bool(rng.random() < 0.5))
@@ -83,9 +83,9 @@ def make_edits(prompt: records.Row, seed: int) -> list[Edit]:
             kind, image = "precise", part.clean
         else:
             image = damage_by(part, strength, rng)
-        loss = 1 - pixel.ssim(pixel.Moments(part.clean), image, scene.preserve)
+        loss = 1 - pixel.ssim(pixel.Moments(pixel.lightness(part.clean)), pixel.lightness(image), scene.preserve)
         damage = round(procedural.damage_of(part, image), 4)
-        made.append(Edit(images.encode_png(image), kind, damage, round(loss, 6), whole(source, image, done)))
+        made.append(Edit(images.encode_png(image), kind, damage, round(loss, 6), whole(source, moments, image, done)))
     return made
 
 
@@ -94,25 +94,30 @@ def choose(
 ) -> list[tuple[Edit, Edit] | None]:
     """Two edits of each prompt, the better one first; None where no damages are `least_gap` (mean ΔE) apart.
 
-    The better edit has less damage in colour and in structure. Of a prompt's pairs that one is taken with which
-    BASELINES come closest to being right as often as wrong, on all pairs so far, and on those of the task and of the
-    photo; the first in a random order where several do."""
+    The better edit has less damage in colour and in structure. Of each prompt's pairs that one is taken with which
+    BASELINES come closest to being right as often as wrong, on all pairs and on those of the task and of the photo,
+    given what is taken of the others: PASSES times over all prompts, in a random order of pairs."""
+    tied = [n % TIE_EVERY == TIE_EVERY - 1 and own[-1].damage == own[-2].damage for n, own in enumerate(edits)]
+    pairs, right = [], []
+    for n, own in enumerate(edits):
+        found = [] if tied[n] else [(a, b) for a in own for b in own if _better(a, b, least_gap)]
+        pairs.append([found[i] for i in np.random.default_rng([seed, n]).permutation(len(found))])
+        right.append(np.array([np.sign(np.subtract(b.whole, a.whole)) for a, b in pairs[-1]]))
+    taken: list[int | None] = [None] * len(edits)
     balance: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(BASELINES)))
-    chosen: list[tuple[Edit, Edit] | None] = []
-    for n, (prompt, own) in enumerate(zip(prompts, edits, strict=True)):
-        if n % TIE_EVERY == TIE_EVERY - 1 and own[-1].damage == own[-2].damage:
-            chosen.append((own[-2], own[-1]))
+    for n in [*range(len(edits))] * PASSES:
+        if not pairs[n]:
             continue
-        pairs = [(a, b) for a in own for b in own if _better(a, b, least_gap)]
-        pairs = [pairs[i] for i in np.random.default_rng([seed, n]).permutation(len(pairs))]
-        right = [np.sign(np.subtract(b.whole, a.whole)) for a, b in pairs]
-        groups = [(prompt.get(name, name), weight) for name, weight in BALANCED]
-        costs = [sum(weight * ((balance[name] + signs) ** 2).sum() for name, weight in groups) for signs in right]
-        best = int(np.argmin(costs)) if pairs else None
-        chosen.append(None if best is None else pairs[best])
-        for name, _ in groups if best is not None else ():
-            balance[name] = balance[name] + right[best or 0]
-    return chosen
+        groups = [(prompts[n].get(name, name), weight) for name, weight in BALANCED]
+        if taken[n] is not None:
+            for name, _ in groups:
+                balance[name] -= right[n][taken[n]]
+        costs = sum(weight * ((balance[name] + right[n]) ** 2).sum(1) for name, weight in groups)
+        taken[n] = best = int(np.argmin(costs))
+        for name, _ in groups:
+            balance[name] += right[n][best]
+    none = [(own[-2], own[-1]) if tie else None for own, tie in zip(edits, tied, strict=True)]
+    return [other if n is None else its[n] for n, its, other in zip(taken, pairs, none, strict=True)]
 
 
 def _better(a: Edit, b: Edit, least_gap: float) -> bool:
