@@ -81,18 +81,20 @@ function startTheme() {
 function table(columns, rows, options = {}) {
   // columns: {name, title, text, cell(row), sort(row), header, kind}; rows in the order that is shown first.
   // text: to the left. header: it names its row, else the first column does. kind: a class of its cells.
+  // A phone shows the rows of a table that is not of a kind of its own one beneath the other. The roles stay then.
   let order = null;
   const header = Math.max(0, columns.findIndex((column) => column.header));
+  const titleOf = (column) => (typeof column.title === "string" ? column.title : column.title.textContent) || null;
   const classes = (column) => [column.text ? "text" : "", column.long ? "long" : "", column.kind || ""].join(" ").trim() || null;
   const head = columns.map((column) => {
     const label = options.sortable && column.sort ? make("button", { type: "button", onclick: () => sortBy(column) }, column.title) : column.title;
-    return make(column.title === "" ? "td" : "th", { scope: column.title === "" ? null : "col", class: classes(column) }, label);
+    return column.title === "" ? make("td", { class: classes(column), role: "cell" }) : make("th", { scope: "col", class: classes(column), role: "columnheader" }, label);
   });
-  const content = make("tbody");
+  const content = make("tbody", { role: "rowgroup" });
   function fill() {
     const shown = order ? [...rows].sort((a, b) => order.sign * compare(order.column.sort(a), order.column.sort(b))) : rows;
-    content.replaceChildren(...shown.map((row) => make("tr", {}, columns.map((column, n) =>
-      make(n === header ? "th" : "td", { class: classes(column), scope: n === header ? "row" : null }, column.cell(row))))));
+    content.replaceChildren(...shown.map((row) => make("tr", { role: "row" }, columns.map((column, n) =>
+      make(n === header ? "th" : "td", { class: classes(column), scope: n === header ? "row" : null, role: n === header ? "rowheader" : "cell", "data-title": titleOf(column) }, column.cell(row))))));
     head.forEach((cell, n) => {
       if (order && columns[n] === order.column) cell.setAttribute("aria-sort", order.sign > 0 ? "ascending" : "descending");
       else cell.removeAttribute("aria-sort");
@@ -103,7 +105,7 @@ function table(columns, rows, options = {}) {
     fill();
   }
   fill();
-  const whole = scroll(options.label, make("table", { class: options.kind }, make("thead", {}, make("tr", {}, head)), content));
+  const whole = scroll(options.label, make("table", { class: options.kind || "stacks", role: "table" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, head)), content));
   return options.caption ? make("div", {}, make("p", { class: "note" }, options.caption), whole) : whole;
 }
 function compare(a, b) {

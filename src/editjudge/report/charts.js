@@ -37,7 +37,7 @@ function chart(given) {
   const rows = given.spec.data.values;
   const columns = Object.keys(rows[0] || {}).map((name) => typeof rows[0][name] === "number" || rows[0][name] === null
     ? { name, title: words(name), cell: (row) => short(row[name]) } : named(name, words(name)));
-  const details = make("details", { ontoggle: () => details.childElementCount > 1 || details.append(table(columns, rows, { label: given.title })) }, make("summary", {}, "As a table"));
+  const details = make("details", { ontoggle: () => details.childElementCount > 1 || details.append(table(columns, rows, { label: given.title, kind: "numbers" })) }, make("summary", {}, "As a table"));
   seen.observe(node);
   return make("figure", {}, make("h3", {}, own(given.title)), make("p", { class: "note" }, given.note), node, details);
 }

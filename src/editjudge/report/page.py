@@ -29,7 +29,7 @@ def write(folder: Path, title: str, data: dict[str, Any]) -> None:
     """The report: index.html with the `results`, and data/ with what the page loads when it is looked at: the library
     that draws Vega-Lite specifications, the pairs that the gallery filters, and the details of some prompts a file."""
     details = [gallery.details(prompt) for prompt in data["prompts"]]
-    loaded = {"pairs": {name: data.pop(name) for name in ("tasks", "images", "judges", "prompts")}}
+    loaded: dict[str, Any] = {"pairs": {name: data.pop(name) for name in ("tasks", "images", "judges", "prompts")}}
     loaded |= {f"details-{at // SHARD}": details[at : at + SHARD] for at in range(0, len(details), SHARD)}
     texts = {name: f'take("{name}",{embedded(value)});' for name, value in loaded.items()}
     for name, text in (texts | {"charts": chart_script()}).items():

@@ -11,7 +11,7 @@ function benchmarkTables(bench) {
   const some = (holds) => bench.rows.some(holds);
   const columns = [
     named("judge", "Judge"),
-    { title: "", cell: (row) => rangeBar(row.accuracy, [0, 1], bench.chance) },
+    { title: "", kind: "graphic", cell: (row) => rangeBar(row.accuracy, [0, 1], bench.chance) },
     { title: "Accuracy", cell: (row) => interval(row.accuracy), sort: (row) => row.accuracy.value },
     some((row) => show(row.mean_over_tasks.value) !== show(row.accuracy.value)) ?
       { title: "Mean over tasks", cell: (row) => interval(row.mean_over_tasks), sort: (row) => row.mean_over_tasks.value } : null,
@@ -46,7 +46,7 @@ function differencesTable(bench) {
   const scale = [-Math.max(...ends, 0.01), Math.max(...ends, 0.01)];
   const columns = [
     { title: "Judges", text: true, cell: (row) => [own(row.first), " less ", own(row.second)] },
-    { title: "", cell: (row) => rangeBar({ value: row.difference, low: row.low, high: row.high }, scale, 0) },
+    { title: "", kind: "graphic", cell: (row) => rangeBar({ value: row.difference, low: row.low, high: row.high }, scale, 0) },
     { title: "Difference of accuracy", cell: (row) => interval({ value: row.difference, low: row.low, high: row.high }) },
     blind ? null : { title: "p (Holm)", cell: (row) => show(row.p) },
   ].filter(Boolean);

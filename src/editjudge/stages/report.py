@@ -1,4 +1,4 @@
-"""Stage report: the results and a gallery of pairs as one page, report/index.html, with its images and data beside it."""
+"""Stage report: the results and a gallery of pairs as one page, report/index.html, with what it loads beside it."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -111,8 +111,9 @@ def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list
         edits = {side: {"damage": damage, "reason": item.failed} for side, damage in zip((a, b), damages, strict=True)}
         truth = next((row["truth"] for row in judged), None)
         pairs = [pair_of(f"{name}.{item.key}", a, b, truth, judged)]
-        own = {"layers": {"boxes": item.regions or ()}, "photo": item.cluster}
-        found.append(gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, **own))
+        shown = gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, photo=item.cluster)
+        shown.layers = {"boxes": item.regions or ()}
+        found.append(shown)
     return found
 
 
@@ -130,7 +131,9 @@ def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
         for pair, judged in records.grouped(rows, "key").items():
             a, b = judged[0]["model_a"], judged[0]["model_b"]
             pairs.append(pair_of(pair, a, b, explained.less_damaged(sides[a], sides[b]), judged))
-        prompts.append(gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs, photo=rows[0]["origin"]))
+        prompts.append(
+            gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs, photo=rows[0]["origin"])
+        )
     return prompts
 
 
