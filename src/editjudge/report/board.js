@@ -59,7 +59,7 @@ function boardTable(board) {
   if (board.models.some((row) => known(row.known_damage))) columns.push(column("known_damage", "Damage", 1, { kind: "extra" }));
   const own = board.models.map((row) => row.matches);
   if (new Set(own).size > 1) columns.push(column("matches", "Matches", 0, { kind: "extra" }));
-  return table(columns, board.models, { sortable: true, label: "Leaderboard", kind: "board" });
+  return table(columns, board.models, { sortable: true, label: "Ratings of the models", kind: "board" });
 }
 
 function whatTheyAre(boards, editors = {}) {
@@ -89,7 +89,7 @@ function winRates(boards) {
       background: `color-mix(in srgb, var(${rate >= 0.5 ? "--win" : "--lose"}) ${Math.round(90 * Math.abs(rate - 0.5))}%, var(--bg))` } }, show(rate, 2));
     const rows = rates.map((row, n) => make("tr", {}, make("th", { scope: "row", class: "text" }, own(models[n])), row.map(cell)));
     const head = make("tr", {}, make("td", {}), models.map((model) => make("th", { scope: "col" }, own(model))));
-    place.replaceChildren(scroll("Win rates", make("table", { class: "heat" }, make("thead", {}, head), make("tbody", {}, rows))));
+    place.replaceChildren(scroll("Win rates of the models", make("table", { class: "heat" }, make("thead", {}, head), make("tbody", {}, rows))));
   }
   const judges = choice("Judge", found.map((board, n) => [n, board.judge]), (value) => fill(+value));
   fill(0);

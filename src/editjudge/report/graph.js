@@ -16,7 +16,7 @@ function graph(stages) {
     { title: "Items", cell: (row) => show(row.items, 0) }, { title: "Records", cell: (row) => show(row.records, 0) },
     { title: "Reads", text: true, long: true, cell: (row) => row.reads.join(", ") || "–" }];
   return [make("p", { class: "note" }, "The stages of dvc.yaml, each beneath what it reads, and how many records each wrote. A line that follows from others is left out; the table has all. Times are not here: the page is the same whenever it is made."),
-    scroll("The graph", make("svg", { class: "dag", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "The stages and what they read; the table has the same" },
+    scroll("The drawing of the graph", make("svg", { class: "dag", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "The stages and what they read; the table has the same" },
       cells.flatMap(linesOf), cells.filter((cell) => cell.node).map(boxOf))),
     make("details", {}, make("summary", {}, "As a table"), table(columns, stages, { label: "Stages", kind: "numbers" }))];
 }

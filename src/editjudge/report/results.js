@@ -84,5 +84,5 @@ function trainingPairs(pairs) {
 function failedTable(failures) {
   if (!failures.length) return [make("p", {}, "Nothing failed, and nothing is without a verdict.")];
   const columns = [named("stage", "Stage"), named("what", "What"), named("reason", "Reason", { long: true }), column("records", "Records", 0)];
-  return [table(columns, failures, { sortable: true, label: "What failed" })];
+  return [table(columns, failures, { sortable: true, label: "Failures" })];
 }
