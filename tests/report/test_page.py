@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 import report_data
 from pictures import png
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from editjudge.report import gallery
@@ -17,6 +18,7 @@ from editjudge.report import page as pages
 from editjudge.report.figures import Files
 from editjudge.report.page import one_pair
 from editjudge.stages import report
+from tools import report_pictures
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
@@ -398,6 +400,14 @@ def test_a_clone_with_metrics_alone_has_a_page_that_says_what_is_missing(bare: P
     bare.click("#missing summary")
     assert "data/train_pairs.parquet" in bare.locator("#missing").inner_text()
     assert bare.locator("#leaderboard tbody tr").count() == 6
+
+
+def test_its_pictures_are_taken_anew(site: Path, tmp_path: Path) -> None:
+    sizes = {}
+    for path in report_pictures.take(site, tmp_path):
+        with Image.open(path) as picture:
+            sizes[path.name] = picture.size
+    assert sizes == {"report.png": (1280, 800), "report_pair.png": (1280, 800), "report_phone.png": (390, 844)}
 
 
 def test_the_policy_admits_the_pages_own_scripts_alone(site: Path) -> None:

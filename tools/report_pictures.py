@@ -1,0 +1,66 @@
+"""Writes the pictures of the report in docs/: the first screen, a pair, and the first screen on a phone.
+
+    python -m tools.report_pictures
+
+Reads report/, which `dvc repro report` makes, and needs Chromium: apt-get install chromium.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from editjudge.core.errors import UserError
+from editjudge.core.files import write_bytes
+from editjudge.core.main import guarded
+
+REPORT, DOCS = Path("report/index.html"), Path("docs")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SCREEN, PHONE = (1280, 800), (390, 844)
+SHOWN = "[...document.querySelectorAll('%s img')].every((each) => each.complete && each.naturalWidth)"
+PATIENCE = 300  # times a tenth of a second
+
+
+def seen(page: Page, place: str) -> bytes:
+    """The screen as a PNG file, once the images of a place are drawn."""
+    for _ in range(PATIENCE):
+        if page.locator(f"{place} img").count() and page.evaluate(SHOWN % place):
+            break
+        page.wait_for_timeout(100)
+    return page.screenshot()
+
+
+def take(report: Path, folder: Path) -> list[Path]:
+    """Writes the pictures of a report's index.html into a folder. Raises UserError where the browser is not here."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise UserError("no browser: apt-get install chromium")
+    pictures: dict[str, bytes] = {}
+    with sync_playwright() as driver:
+        process = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for name, (width, height) in (("report", SCREEN), ("report_phone", PHONE)):
+            page = process.new_page(viewport={"width": width, "height": height})
+            page.goto(report.resolve().as_uri())
+            page.wait_for_selector("#telling .card")
+            pictures[name] = seen(page, "#telling")
+            if name == "report":
+                page.locator("#telling .card").first.click()
+                page.wait_for_selector("dialog .views")
+                pictures["report_pair"] = seen(page, "dialog .views")
+        process.close()
+    found = [folder / f"{name}.png" for name in pictures]
+    for path, data in zip(found, pictures.values(), strict=True):
+        write_bytes(path, data)
+    return found
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__.split("\n", 1)[0]).parse_args()
+    if not REPORT.is_file():
+        raise UserError(f"{REPORT} not found: run `dvc repro report`")
+    print(*take(REPORT, DOCS), sep="\n")
+
+
+if __name__ == "__main__":
+    guarded("report_pictures", main)
