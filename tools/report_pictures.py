@@ -9,7 +9,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from editjudge.core.errors import UserError
 from editjudge.core.files import write_bytes
@@ -31,24 +31,19 @@ def seen(page: Page, place: str) -> bytes:
     return page.screenshot()
 
 
-def take(report: Path, folder: Path) -> list[Path]:
-    """Writes the pictures of a report's index.html into a folder. Raises UserError where the browser is not here."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise UserError("no browser: apt-get install chromium")
+def take(browser: Browser, report: Path, folder: Path) -> list[Path]:
+    """Writes the pictures of a report's index.html into a folder."""
     pictures: dict[str, bytes] = {}
-    with sync_playwright() as driver:
-        process = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        for name, (width, height) in (("report", SCREEN), ("report_phone", PHONE)):
-            page = process.new_page(viewport={"width": width, "height": height})
-            page.goto(report.resolve().as_uri())
-            page.wait_for_selector("#telling .card")
-            pictures[name] = seen(page, "#telling")
-            if name == "report":
-                page.locator("#telling .card").first.click()
-                page.wait_for_selector("dialog .views")
-                pictures["report_pair"] = seen(page, "dialog .views")
-        process.close()
+    for name, (width, height) in (("report", SCREEN), ("report_phone", PHONE)):
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.goto(report.resolve().as_uri())
+        page.wait_for_selector("#telling .card")
+        pictures[name] = seen(page, "#telling")
+        if name == "report":
+            page.locator("#telling .card").first.click()
+            page.wait_for_selector("dialog .views")
+            pictures["report_pair"] = seen(page, "dialog .views")
+        page.close()
     found = [folder / f"{name}.png" for name in pictures]
     for path, data in zip(found, pictures.values(), strict=True):
         write_bytes(path, data)
@@ -57,9 +52,15 @@ def take(report: Path, folder: Path) -> list[Path]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.split("\n", 1)[0]).parse_args()
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        raise UserError("no browser: apt-get install chromium")
     if not REPORT.is_file():
         raise UserError(f"{REPORT} not found: run `dvc repro report`")
-    print(*take(REPORT, DOCS), sep="\n")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        print(*take(browser, REPORT, DOCS), sep="\n")
+        browser.close()
 
 
 if __name__ == "__main__":
