@@ -34,11 +34,16 @@ function tagsOf(pair) {
   return make("span", { class: "tags" }, tags.map(([text, kind]) => make("span", { class: `tag ${kind || ""}` }, text)));
 }
 
+function factsOf(pair) {
+  // What the filters ask about, as objects of one form: engines read thousands of these fast.
+  const { models, outcome, gap, words, disagree, failed } = pair;
+  const answers = pair.answers.map(({ judge, state, turned, p }) => ({ judge, state, turned, sure: known(p) ? Math.max(p, 1 - p) : NaN }));
+  return { pair, kind: pair.prompt.kind, task: pair.prompt.task, models, outcome, gap: gap ?? NaN, words, disagree, failed, answers };
+}
 function fits(pair, wanted) {
-  // Whether the filters leave a pair.
-  const prompt = pair.prompt;
-  if (wanted.kind && prompt.kind !== wanted.kind) return false;
-  if (wanted.task && prompt.task !== wanted.task) return false;
+  // Whether the filters leave a pair. pair: its facts.
+  if (wanted.kind && pair.kind !== wanted.kind) return false;
+  if (wanted.task && pair.task !== wanted.task) return false;
   if (wanted.tier && pair.outcome !== wanted.tier) return false;
   if (wanted.model && !pair.models.includes(wanted.model)) return false;
   if (wanted.against && !pair.models.includes(wanted.against)) return false;
@@ -50,12 +55,13 @@ function fits(pair, wanted) {
   if (!wanted.judge && !state && !wanted.sure) return true;
   return pair.answers.some((each) => (!wanted.judge || each.judge === wanted.judge) &&
     (!state || (state === "order" ? each.turned : each.state === state)) &&
-    (!wanted.sure || (known(each.p) && Math.max(each.p, 1 - each.p) >= +wanted.sure)));
+    (!wanted.sure || each.sure >= +wanted.sure));
 }
 
 function gallery(pairs, notes) {
   if (!pairs.length) return [nothing("There are no pairs here: dvc repro annotate train_pairs compare_models makes them."), ...notes];
   const [FIRST, MORE] = [12, 24];
+  const facts = pairs.map(factsOf);
   let shown = pairs, drawn = 0, wanted = wantedBy(location.hash);
   const listed = make("ul", { class: "cards" }), count = make("p", { class: "note", role: "status" });
   const more = make("button", { type: "button", onclick: () => { const next = drawn; draw(MORE); listed.children[next]?.querySelector("a").focus(); } }, "Show more");
@@ -65,7 +71,7 @@ function gallery(pairs, notes) {
     more.hidden = drawn >= shown.length;
   }
   function fill() {
-    shown = pairs.filter((pair) => fits(pair, wanted));
+    shown = facts.filter((each) => fits(each, wanted)).map((each) => each.pair);
     listed.replaceChildren();
     drawn = 0;
     draw(FIRST);
