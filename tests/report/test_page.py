@@ -183,7 +183,7 @@ def test_a_judges_answer_and_numbers_narrow_the_gallery_and_clear_undoes_it(open
     opened.select_option("#filter-answer", "right")
     opened.fill("#filter-gap", "5")
     opened.fill("#filter-sure", "0.7")
-    assert opened.url.endswith("#judge=pvc_judge&answer=right&gap=5&sure=0.7")
+    until(opened, "location.hash === '#judge=pvc_judge&answer=right&gap=5&sure=0.7'")
     data = loaded(site, "pairs")
     pairs = {pair["key"]: (prompt, pair) for prompt in data["prompts"] for pair in prompt["pairs"]}
     assert shown_keys(opened)
