@@ -69,6 +69,7 @@ COMMANDS = {
     r"pip install |editjudge --": "tests/cli/test_program.py",
     r"dvc repro learning_curve@judge": "tests/stages/test_learning_curve.py",
     r"python -m tools\.convert_lpips ": "published weights",
+    r"python -m tools\.report_pictures$": "tests/report/test_page.py",
     r"python -m editjudge\.stages\.merge_judge ": "tests/test_pipeline.py",
 }  # fmt: skip
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]

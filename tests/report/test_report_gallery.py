@@ -1,5 +1,6 @@
 """What the report holds: tables, charts and the graph; a gallery of pairs, z-scores, verdicts and images."""
 
+import base64
 import copy
 import io
 from collections import Counter
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 import report_data
 import yaml
-from pictures import png
 from PIL import Image
 
 from editjudge.core import images, masks, params, records
@@ -88,23 +88,30 @@ def test_a_page_holds_whole_prompts_up_to_its_number_and_of_every_kind(prompts: 
 
 def test_the_same_input_gives_the_same_bytes(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(state)
-    folders = [tmp_path / "first/images", tmp_path / "second/images"]
-    first, second = (report.report(report_data.values(), Files(), folder) for folder in folders)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        report.report(report_data.values(), Files(), folder)
+    assert (folders[0] / "index.html").stat().st_size < 1_000_000
+    files = [sorted(path for path in folder.rglob("*") if path.is_file()) for folder in folders]
+    first, second = (
+        [(path.relative_to(folder), path.read_bytes()) for path in own]
+        for folder, own in zip(folders, files, strict=True)
+    )
     assert first == second
-    assert len(first.encode()) < 5_000_000
-    files = [sorted((path.name, path.read_bytes()) for path in folder.iterdir()) for folder in folders]
-    assert files[0] == files[1]
     assert ReportSetting(**report_data.values()["report"]).pairs >= 5_000
 
 
-def test_an_image_is_kept_once_as_it_came_and_a_large_one_made_smaller(photo: np.ndarray, tmp_path: Path) -> None:
+def test_an_image_is_kept_once_as_a_small_jpeg_or_as_it_came_inside_the_page(photo: np.ndarray, tmp_path: Path) -> None:
     data = images.encode_png(photo)
     found = gallery.PageImages(tmp_path / "images", 1024)
     assert [found.add(data), found.add(None), found.add(b"no image"), found.add(data)] == [0, None, None, 0]
     [row], [file] = found.rows, list((tmp_path / "images").iterdir())
-    assert file.read_bytes() == data
-    assert row["file"] == f"images/{file.name}"
-    assert row["thumb"].startswith("data:image/webp;base64,")
+    assert (row["width"], row["height"], row["file"]) == (96, 72, f"images/{file.name}")
+    with Image.open(file) as written:
+        assert (written.format, written.size) == ("JPEG", (96, 72))
+    inside = gallery.PageImages(None, 1024)
+    inside.add(data)
+    assert inside.rows[0]["file"] == f"data:image/png;base64,{base64.b64encode(data).decode()}"
     found = gallery.PageImages(tmp_path / "images", 48)
     found.add(data)
     with Image.open(tmp_path / found.rows[0]["file"]) as written:
@@ -120,14 +127,13 @@ def test_an_image_is_kept_once_as_it_came_and_a_large_one_made_smaller(photo: np
         assert not written.getexif()
 
 
-def test_thumbs_end_where_their_bytes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "THUMB_BYTES", 5_000)
-    found = gallery.PageImages(tmp_path / "images", 1024)
-    for seed in range(12):
-        found.add(png(seed))
-    thumbs = [row["thumb"] for row in found.rows]
-    assert 0 < sum(len(thumb) for thumb in thumbs if thumb) <= 5_000
-    assert None in thumbs
+def test_details_lie_apart_from_what_filters_ask(prompts: list[gallery.GalleryPrompt]) -> None:
+    [prompt] = gallery.as_json(prompts[:1])["prompts"]
+    values = [edit["values"] for edit in prompt["edits"]]
+    found = gallery.details(prompt)
+    assert [edit["values"] for edit in found["edits"]] == values
+    assert not {name for edit in prompt["edits"] for name in edit} & set(gallery.DETAILS)
+    assert "layers" not in prompt
 
 
 def test_the_outline_of_a_mask_goes_around_it() -> None:

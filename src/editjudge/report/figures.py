@@ -109,24 +109,6 @@ def _only(row: Mapping[str, Any], *names: str) -> Row:
     return {name: row[name] for name in names}
 
 
-def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
-    """Sentences that say what the page covers."""
-    found = []
-    boards = (metrics["leaderboard"] or {}).get("judges", ())
-    if boards:
-        models = {row["model"] for board in boards for row in board["models"]}
-        *first, last = dict.fromkeys(board["judge"] for board in boards)
-        judges = f"{', '.join(first)} and {last}" if first else last
-        found.append(f"{len(models)} editing models on {tasks} tasks, compared by {judges}.")
-    for name, report in metrics["benchmarks"].items():
-        found.append(f"{len(report['judges'])} judges on the {report['benchmark'][0]['items']} pairs of {name}.")
-    if pairs := metrics["train_pairs"]:
-        share = pairs["share_right"]
-        known = "" if share is None else f", of which {100 * share:.1f} % name the edit that is known to be better"
-        found.append(f"{pairs['pairs']} training pairs{known}.")
-    return found
-
-
 def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """For each benchmark: a row for each judge, and the accuracies that papers print for benchmarks of its form."""
     published = params.load(PUBLISHED)
@@ -167,6 +149,7 @@ def _judge(row: Mapping[str, Any]) -> Row:
         "threshold": _only(curve, "threshold", "low", "high") if curve else None,
         "scored": seen["scored"],
         "n": seen["n"],
+        "photos": seen.get("clusters"),
     }
 
 

@@ -1,5 +1,5 @@
-"""What the gallery shows: sources with their edits and pairs of these, as plain rows, and their images: thumbnails
-inside the page, whole images in files beside it, named by their hash.
+"""What the gallery shows: sources with their edits and pairs of these, as plain rows, and their images, in files beside
+the page that are named by their hash.
 
 On the page sides are "A" and "B", a tie is "T", no verdict is None, and numbers have four significant digits."""
 
@@ -22,70 +22,58 @@ TRAINING, ARENA = "training", "arena"
 JUDGED = ("judge", "dimension", "forward", "backward", "winner", "p_a", "reason", "p_a_forward", "p_a_backward")
 CODES = {"Image A": "A", "Image B": "B", "Tie": "T"}
 DIGITS = 4
-THUMB_SIDE, THUMB_QUALITY = 64, 35
-THUMB_BYTES = 2_300_000  # of all thumbnails in the page; further images are loaded from their files
-QUALITY = 90  # of images that are made smaller
+DETAILS = ("values", "z", "missing", "layers", "difference")  # of an edit: what the page loads with its pair
+QUALITY = 80  # of JPEG, which changes blocks of pixels on their own: the map of differences stays where an edit is
 Layers = Mapping[str, Sequence[Any]]
 """Shapes by name (boxes, masks, faces, joints, area), in the source's pixels: a box [x0, y0, x1, y1], a polygon of
 points, or a point [x, y]."""
 
 
 class PageImages:
-    """The images of one page, each stored once. rows: size, file and thumbnail of each, by its number.
+    """The images of one page, each stored once. rows: size and file of each, by its number.
 
-    folder: where whole images are written, unchanged if no side is longer than `side` pixels, else as a smaller JPEG.
-    None: the page holds the whole images."""
+    folder: where they are written, as JPEG with no side longer than `side` pixels. None: the page holds the images, as
+    they came if no side is longer."""
 
     def __init__(self, folder: Path | None, side: int) -> None:
         self.folder, self.side = folder, side
         self.rows: list[dict[str, Any]] = []
         self._numbers: dict[str, int | None] = {}
-        self._left = THUMB_BYTES
 
     def add(self, data: bytes | None) -> int | None:
         """The number of an encoded image; None for no image and for one that cannot be decoded."""
         if not data:
             return None
-        name = hashlib.sha256(data).hexdigest()[:16]
-        if name in self._numbers:
-            return self._numbers[name]
+        given = hashlib.sha256(data).hexdigest()
+        if given in self._numbers:
+            return self._numbers[given]
         try:
             picture = Image.fromarray(images.decode(data))
         except images.ImageError:
-            self._numbers[name] = None
+            self._numbers[given] = None
             return None
-        row: dict[str, Any] = {"width": picture.width, "height": picture.height}
+        row = {"width": picture.width, "height": picture.height}  # which boxes and masks count in
         whole, kind = self._whole(picture, data)
         if self.folder is None:
-            row["file"] = _inside(whole, kind)
+            file = f"data:image/{kind};base64,{base64.b64encode(whole).decode()}"
         else:
-            row["file"] = f"{self.folder.name}/{name}.{kind}"
-            write_bytes(self.folder / f"{name}.{kind}", whole)
-            thumb = _inside(_shrunk(picture, THUMB_SIDE, "WEBP", quality=THUMB_QUALITY, method=4), "webp")
-            row["thumb"] = thumb if len(thumb) <= self._left else None
-            self._left -= len(row["thumb"] or "")
-        self._numbers[name] = len(self.rows)
-        self.rows.append(row)
-        return self._numbers[name]
+            path = self.folder / f"{hashlib.sha256(whole).hexdigest()[:16]}.jpg"
+            file = f"{self.folder.name}/{path.name}"
+            write_bytes(path, whole)
+        self._numbers[given] = len(self.rows)
+        self.rows.append(row | {"file": file})
+        return self._numbers[given]
 
     def _whole(self, picture: Image.Image, data: bytes) -> tuple[bytes, str]:
         """The image file that the page shows, and its format. Kept as it came if browsers decode it as we do."""
         with Image.open(io.BytesIO(data)) as given:
             kind, plain = str(given.format).lower(), given.mode == "RGB" and not given.getexif()
-        if plain and max(picture.size) <= self.side:
+        if self.folder is None and plain and max(picture.size) <= self.side:
             return data, kind
-        return _shrunk(picture, self.side, "JPEG", quality=QUALITY), "jpeg"
-
-
-def _shrunk(picture: Image.Image, side: int, kind: str, **how: int) -> bytes:
-    small, out = picture.copy(), io.BytesIO()
-    small.thumbnail((side, side), Image.Resampling.BOX)
-    small.save(out, kind, **how)
-    return out.getvalue()
-
-
-def _inside(data: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        out = io.BytesIO()
+        picture.thumbnail((self.side, self.side), Image.Resampling.BOX)
+        picture.save(out, "JPEG", quality=QUALITY, optimize=True)
+        return out.getvalue(), "jpeg"
 
 
 @dataclass
@@ -94,7 +82,8 @@ class GalleryPrompt:
 
     kind: TRAINING, ARENA or the name of a benchmark. edits: in each, `image` and `difference` are numbers of
     `PageImages`, and `layers` are its own. pairs: each names its edits as `a` and `b`, and has judges' verdicts as
-    `judged`. source: the number of its image. layers: of the source, and of each edit that has none of its own."""
+    `judged`. source: the number of its image. layers: of the source, and of each edit that has none of its own.
+    photo: what the source is cut from, where that is known."""
 
     kind: str
     task: str
@@ -104,6 +93,7 @@ class GalleryPrompt:
     instruction: str = ""
     source: int | None = None
     layers: Layers = field(default_factory=dict)
+    photo: str | None = None
 
     def show(self, instruction: str, image: bytes | None, regions: Any, pictures: PageImages) -> None:
         """Takes what the prompt's own row says. regions: as in the contracts, with box and mask."""
@@ -152,6 +142,12 @@ def as_json(prompts: Sequence[GalleryPrompt]) -> Row:
     judged = (verdict["judge"] for prompt in prompts for pair in prompt.pairs for verdict in pair.get("judged", ()))
     judges = list(dict.fromkeys(judged))
     return {"judges": judges, "prompts": [prompt.row(judges) for prompt in prompts]}
+
+
+def details(prompt: Row) -> Row:
+    """Takes out of a prompt of `as_json` what the page needs for an open pair alone."""
+    edits = [{name: edit.pop(name) for name in DETAILS if name in edit} for edit in prompt["edits"]]
+    return {"layers": prompt.pop("layers"), "edits": edits}
 
 
 def chosen(prompts: Sequence[GalleryPrompt], most: int) -> list[GalleryPrompt]:

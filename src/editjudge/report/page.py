@@ -1,7 +1,8 @@
-"""The page as one HTML file with template, style, scripts and data; it loads nothing from the network.
+"""The page as an HTML file with template, style, scripts and data; it loads nothing from the network.
 
 Data are embedded as JSON, which browsers do not run, and scripts insert them as text, never as HTML. A
-Content-Security-Policy allows only the page's own scripts, by their hashes."""
+Content-Security-Policy allows only the page's own script, by its hash, and what that script loads: the report's files
+of data/, which a page that is opened as a file cannot read in another way."""
 
 import base64
 import hashlib
@@ -12,41 +13,43 @@ from typing import Any
 
 import jinja2
 
+from editjudge.core.files import write_bytes
 from editjudge.core.records import Row
 from editjudge.report import gallery
 
 FOLDER = Path(__file__).parent
-FILES = ("page.html.jinja", "page.css", "page.js")
-RESULTS = {
-    "leaderboard": "Leaderboard",
-    "win-rates": "Win rates",
-    "judges": "Judges",
-    "training": "Training",
-    "measures": "Measures",
-    "coverage": "Coverage",
-    "failed": "What failed",
-    "graph": "The graph",
-}
-GALLERY = {"gallery": "Gallery"}
+TEMPLATE, STYLE = "page.html.jinja", "page.css"
+SCRIPTS = ("base.js", "charts.js", "board.js", "results.js", "graph.js", "pair.js", "first.js", "gallery.js",
+           "compare.js", "page.js")  # fmt: skip
+SHARD = 48  # prompts whose details lie in one file
 SIDE = 2048  # of the page of one pair: pixels of the long side from which images are made smaller
 
 
-def render(title: str, data: dict[str, Any]) -> str:
-    """The page: the graph's `results` above the gallery of `prompts`, the gallery alone, or one pair.
+def write(folder: Path, title: str, data: dict[str, Any]) -> None:
+    """The report: index.html with the `results`, and data/ with what the page loads when it is looked at: the library
+    that draws Vega-Lite specifications, the pairs that the gallery filters, and the details of some prompts a file."""
+    details = [gallery.details(prompt) for prompt in data["prompts"]]
+    loaded: dict[str, Any] = {"pairs": {name: data.pop(name) for name in ("tasks", "images", "judges", "prompts")}}
+    loaded |= {f"details-{at // SHARD}": details[at : at + SHARD] for at in range(0, len(details), SHARD)}
+    texts = {name: f'take("{name}",{embedded(value)});' for name, value in loaded.items()}
+    for name, text in (texts | {"charts": chart_script()}).items():
+        write_bytes(folder / f"data/{name}.js", text.encode())
+    write_bytes(folder / "index.html", render(title, data | {"shard": SHARD}).encode())
 
-    With results it holds the library that draws Vega-Lite specifications (0.9 MB)."""
-    template, style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in FILES)
-    scripts = [script, *([chart_script()] if "results" in data else [])]
-    digests = [hashlib.sha256(each.encode()).digest() for each in scripts]
-    one = sum(len(prompt["pairs"]) for prompt in data["prompts"]) == 1
+
+def render(title: str, data: dict[str, Any]) -> str:
+    """The page: the graph's `results` above the gallery of pairs, the gallery of `prompts` alone, or one pair."""
+    script = "".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(template).render(
+    return environment.from_string((FOLDER / TEMPLATE).read_text(encoding="utf-8")).render(
         title=title,
-        style=style,
-        scripts=scripts,
-        hashes=" ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests),
+        style=(FOLDER / STYLE).read_text(encoding="utf-8"),
+        script=script,
+        digest=digest,
         data=embedded(data),
-        sections=RESULTS | GALLERY if "results" in data else {} if one else GALLERY,
+        results="results" in data,
+        one=[len(prompt["pairs"]) for prompt in data.get("prompts", ())] == [1],
     )
 
 

@@ -1,4 +1,4 @@
-"""Stage report: the results and a gallery of pairs as one page, report/index.html, with its images beside it."""
+"""Stage report: the results and a gallery of pairs as one page, report/index.html, with what it loads beside it."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,6 @@ from typing import Any
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import params, records
-from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.records import Row
 from editjudge.core.settings import section
@@ -43,7 +42,7 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
     curves = {name: files.table(f"plots/psychometric/{name}.csv") for name in metrics["benchmarks"]}
     measured = figures.judges(metrics["benchmarks"])
     return {
-        "about": figures.about(metrics, len(values["tasks"])),
+        "editors": {name: given.get("kind", name) for name, given in values["editors"].items()},
         "boards": figures.boards(metrics["leaderboard"]),
         "judges": measured,
         "judge_charts": list(figures.judge_charts(metrics["benchmarks"], curves)),
@@ -108,8 +107,9 @@ def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list
         edits = {side: {"damage": damage, "reason": item.failed} for side, damage in zip((a, b), damages, strict=True)}
         truth = next((row["truth"] for row in judged), None)
         pairs = [pair_of(f"{name}.{item.key}", a, b, truth, judged)]
-        layers = {"boxes": item.regions or ()}
-        found.append(gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, layers=layers))
+        shown = gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, photo=item.cluster)
+        shown.layers = {"boxes": item.regions or ()}
+        found.append(shown)
     return found
 
 
@@ -127,7 +127,9 @@ def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
         for pair, judged in records.grouped(rows, "key").items():
             a, b = judged[0]["model_a"], judged[0]["model_b"]
             pairs.append(pair_of(pair, a, b, explained.less_damaged(sides[a], sides[b]), judged))
-        prompts.append(gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs))
+        prompts.append(
+            gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs, photo=rows[0]["origin"])
+        )
     return prompts
 
 
@@ -187,21 +189,21 @@ def show_edit(prompt: gallery.GalleryPrompt | None, row: Mapping[str, Any], pict
         edit["reason"] = edit["reason"] or row["reason"]
 
 
-def report(values: dict[str, Any], files: Files, folder: Path) -> str:
-    """The page. folder: where its images are written."""
+def report(values: dict[str, Any], files: Files, folder: Path) -> None:
+    """Writes the page and what it loads into `folder`."""
     setting, shown = section(values, "report", ReportSetting), results(values, files)
-    items, pictures = items_of(values, files), PageImages(folder, setting.image_side)
+    items, pictures = items_of(values, files), PageImages(folder / "images", setting.image_side)
     every, tasks = prompts_of(values, items, files)
     prompts = gallery.chosen(every, setting.pairs)
     illustrate(values, prompts, items, files, pictures)
     data: dict[str, Any] = {"results": shown, "tasks": tasks, "images": pictures.rows}
     data |= {name: sum(len(prompt.pairs) for prompt in own) for name, own in (("pairs", every), ("shown", prompts))}
-    return page.render("Image edits, compared", data | {"missing": files.missing} | gallery.as_json(prompts))
+    page.write(folder, "Image edits, compared", data | {"missing": files.missing} | gallery.as_json(prompts))
 
 
 def run() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
-    write_bytes(OUT / "index.html", report(params.load(), Files(), OUT / "images").encode())
+    report(params.load(), Files(), OUT)
 
 
 if __name__ == "__main__":
