@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 import pytest
 
+pytest_plugins = ["nightly"]
 gc.disable()  # what is imported and collected stays
 
 

@@ -136,6 +136,10 @@ def strike(file: Path, made: list[Any], cluster: Any, node: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
+@pytest.mark.nightly(
+    "params.yaml",
+    *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/annotate.py", "stages/candidates.py")),
+)
 def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, monkeypatch) -> None:
     """By one and two workers of this machine, on two nodes, and on three of which one goes away, with a killed worker.
     On one node: `python -m tools.trials.cluster`."""
