@@ -30,7 +30,14 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The runs of graphs take longest: they come first, each in a process of its own, and the next long files then."""
-    longest = ["test_pipeline.py", "test_rehearsal.py", "test_own_edits.py", "test_train_judge.py", "test_docs.py"]
+    longest = [
+        "test_pipeline.py",
+        "test_faults.py",
+        "test_rehearsal.py",
+        "test_own_edits.py",
+        "test_train_judge.py",
+        "test_docs.py",
+    ]
     items.sort(key=lambda item: longest.index(item.path.name) if item.path.name in longest else len(longest))
 
 
@@ -70,6 +77,15 @@ def photo(rng: np.random.Generator) -> np.ndarray:
     """A textured RGB image, uint8, (72, 96, 3)."""
     noise = cv2.GaussianBlur(rng.uniform(0, 255, (72, 96, 3)).astype(np.float32), (0, 0), 2)
     return cv2.normalize(noise, None, 10, 245, cv2.NORM_MINMAX).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def small_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository in which the small graph has run; read only, and the same for all processes."""
+    import small_graph
+
+    base = tmp_path_factory.getbasetemp()
+    return small_graph.built((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "small_graph")
 
 
 @pytest.fixture(scope="session")
