@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Clone:
-    """A folder with a copy: `of` another one, `small` as publish.small_copy makes it, else of git's files and dvc.lock."""
+    """A copy in a folder: `of` another, `small` as publish.small_copy makes it, or git's files and dvc.lock."""
 
     def __init__(self, folder: Path, small: bool = False, of: Path | None = None) -> None:
         if of:
