@@ -17,6 +17,10 @@ def repository(small_graph: Path, tmp_path: Path) -> Iterator[Clone]:
     shutil.rmtree(tmp_path / "copy")
 
 
+@pytest.mark.nightly(
+    "tools/trials/faults.py", "dvc.yaml", "params.yaml", "profiles/small.yaml",
+    *(f"src/editjudge/{room}" for room in ("core", "engine", "stages")),
+)  # fmt: skip
 def test_faults_are_survived(repository: Clone) -> None:
     """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
     before = faults.results(repository.folder)
