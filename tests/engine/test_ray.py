@@ -84,6 +84,7 @@ def slowly(n: int) -> int:
     return n * n
 
 
+@pytest.mark.nightly("src/editjudge/core", "src/editjudge/engine")
 def test_a_node_that_goes_away_costs_no_answer(cluster: Any, there: None) -> None:
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
