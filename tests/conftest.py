@@ -16,10 +16,13 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import cv2
+import hypothesis
 import numpy as np
 import pytest
 
 pytest_plugins = ["nightly"]
+hypothesis.settings.register_profile("any machine", deadline=None)  # how long an example takes is the machine's
+hypothesis.settings.load_profile("any machine")
 gc.disable()  # what is imported and collected stays
 
 

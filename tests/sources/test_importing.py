@@ -556,7 +556,7 @@ ANY = st.recursive(
 )
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=150)
 @given(st.sampled_from(sorted(formats.FORMATS)), st.dictionaries(st.sampled_from(sorted(WHOLE)), ANY, max_size=3))
 def test_whatever_a_field_holds_a_row_is_a_pair_or_refused(form: str, change: dict) -> None:
     source = settings.SourceSetting(form, "x")

@@ -258,7 +258,6 @@ def test_settings_outside_their_range():
     for settings, message in (
         ({"save_every": 5, "log_every": 2}, "multiple"),
         ({"min_pixels": 9000, "max_pixels": 100}, "max_pixels"),
-        ({"launch": {"processes": -1}}, "processes"),
         ({"deepspeed": "zero1"}, "zero1"),
     ):
         with pytest.raises(params.ParamsError, match=message):
