@@ -14,7 +14,7 @@ import rehearsal
 from chat_client import kept, settled
 
 SOURCE = ("src/editjudge/core", "src/editjudge/engine", "src/editjudge/stages")
-pytestmark = pytest.mark.nightly("profiles", "params.yaml", "dvc.yaml", "pipelines", *SOURCE)
+pytestmark = pytest.mark.nightly("profiles", "params.yaml", "dvc.yaml", "pipelines", "stages", *SOURCE)
 
 
 @pytest.fixture(scope="module")
