@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import small_graph as sharing
 from clone import ROOT, Clone
 from ruamel.yaml import YAML
 from small_graph import SAID, commit, stages_run
@@ -58,6 +59,20 @@ def names(stages: set[str]) -> set[str]:
 def repository(small_graph: Path, tmp_path: Path) -> Iterator[Repository]:
     yield Repository(tmp_path / "copy", small_graph)
     shutil.rmtree(tmp_path / "copy")
+
+
+def test_a_graph_that_does_not_run_is_tried_once_and_an_error_for_all(tmp_path, monkeypatch) -> None:
+    tried = list[Path]()
+
+    def fails(folder: Path) -> None:
+        tried.append(folder)
+        raise AssertionError("stage embed failed")
+
+    monkeypatch.setattr(sharing, "run", fails)
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="stage embed failed"):
+            sharing.built(tmp_path / "graph")
+    assert len(tried) == 1
 
 
 def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository, small_graph: Path) -> None:
