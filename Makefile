@@ -1,4 +1,5 @@
 # make repro   sets up what the graph needs and runs it        make test   sets up the rest and runs the tests
+# make nightly  all tests that `make test` runs only where their files have changed, and notes in tests/nightly.lock which passed
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
 # make check   settings, recipes and files, before anything runs
 # make verify  does this machine give what is committed?
@@ -29,7 +30,7 @@ UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-stra
 install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev repro repro-judge repro-scorers test lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
+.PHONY: setup setup-dev repro repro-judge repro-scorers test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -75,7 +76,10 @@ repro-scorers:
 
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev
-	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
+	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5 -rs
+
+nightly: setup-dev
+	python -m pytest -n 2 --dist loadfile -m nightly --nightly --durations=20
 
 lint: setup-dev
 	ruff format --check .

@@ -16,9 +16,13 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import cv2
+import hypothesis
 import numpy as np
 import pytest
 
+pytest_plugins = ["nightly"]
+hypothesis.settings.register_profile("any machine", deadline=None)  # how long an example takes is the machine's
+hypothesis.settings.load_profile("any machine")
 gc.disable()  # what is imported and collected stays
 
 
@@ -28,9 +32,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The runs of graphs take longest: they come first, each in a process of its own, and the next long files then."""
-    longest = ["test_pipeline.py", "test_rehearsal.py", "test_own_edits.py", "test_train_judge.py", "test_docs.py"]
-    items.sort(key=lambda item: longest.index(item.path.name) if item.path.name in longest else len(longest))
+    """The longest files come first, each in a process of its own; then what waits for the small graph of the first."""
+    longest = ["pipeline", "rehearsal", "own_edits", "train_judge", "docs", "ray", "published", "faults"]
+    names = [f"test_{name}.py" for name in longest]
+    items.sort(key=lambda item: names.index(item.path.name) if item.path.name in names else len(names))
 
 
 @pytest.fixture
@@ -69,6 +74,15 @@ def photo(rng: np.random.Generator) -> np.ndarray:
     """A textured RGB image, uint8, (72, 96, 3)."""
     noise = cv2.GaussianBlur(rng.uniform(0, 255, (72, 96, 3)).astype(np.float32), (0, 0), 2)
     return cv2.normalize(noise, None, 10, 245, cv2.NORM_MINMAX).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def small_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository in which the small graph has run; read only, and the same for all processes."""
+    import small_graph
+
+    base = tmp_path_factory.getbasetemp()
+    return small_graph.built((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "small_graph")
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,20 @@
-"""The whole graph on a reduced setting, in a copy of the repository, and what DVC runs again after a change.
-
-One graph is run; each test goes on from where the one before it left the copy."""
+"""The whole graph on a reduced setting, and what DVC runs again after a change, each in a copy of its own."""
 
 import json
 import os
-import random
-import re
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import small_graph as sharing
 from clone import ROOT, Clone
 from ruamel.yaml import YAML
+from small_graph import SAID, commit, stages_run
 
 from editjudge.cli import publish
 from editjudge.core import portable
-from tools.trials import at_rest, faults
 
 TASKS = ("color_alter", "subject_add", "background_change")  # that profiles/small.yaml leaves
 PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
@@ -27,16 +26,11 @@ EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
 
 
 class Repository(Clone):
-    """A copy of the repository with few tasks and small numbers."""
+    """A copy of one with few tasks and small numbers in which the graph has run."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, small=True)
+    def __init__(self, folder: Path, of: Path) -> None:
+        super().__init__(folder, of=of)
         self.env.pop("PYTHONPATH")  # the commands of dvc.yaml say where the code is
-        self.commit()
-
-    def commit(self) -> None:
-        self.run("git", "add", "-A")
-        self.run("git", "commit", "-qm", "state", "--allow-empty")
 
     def edit_params(self, change) -> None:
         yaml, file = YAML(), self.folder / "params.yaml"
@@ -52,11 +46,6 @@ class Repository(Clone):
             file.write(text)
 
 
-def stages_run(output: str) -> set[str]:
-    """The stages that really ran, from DVC's own words."""
-    return set(re.findall(r"Running stage '([^']+)'", output))
-
-
 def rated(board: dict, judge: str) -> set[str]:
     """The models of a judge's leaderboard."""
     return {row["model"] for entry in board["judges"] if entry["judge"] == judge for row in entry["models"]}
@@ -66,13 +55,28 @@ def names(stages: set[str]) -> set[str]:
     return {stage.partition("@")[0] for stage in stages}
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    return Repository(tmp_path_factory.mktemp("graph") / "copy")
+@pytest.fixture
+def repository(small_graph: Path, tmp_path: Path) -> Iterator[Repository]:
+    yield Repository(tmp_path / "copy", small_graph)
+    shutil.rmtree(tmp_path / "copy")
 
 
-def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
-    ran = stages_run(repository.run("dvc", "repro"))
+def test_a_graph_that_does_not_run_is_tried_once_and_an_error_for_all(tmp_path, monkeypatch) -> None:
+    tried = list[Path]()
+
+    def fails(folder: Path) -> None:
+        tried.append(folder)
+        raise AssertionError("stage embed failed")
+
+    monkeypatch.setattr(sharing, "run", fails)
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="stage embed failed"):
+            sharing.built(tmp_path / "graph")
+    assert len(tried) == 1
+
+
+def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository, small_graph: Path) -> None:
+    ran = stages_run((small_graph.parent / SAID).read_text())
     assert {"code", "raw_pairs", "leaderboard", "judge_benchmark", "merge_judge", "report"} <= names(ran)
     assert (repository.folder / "report/index.html").is_file()
     assert "up to date" in repository.run("dvc", "repro")
@@ -83,14 +87,13 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     shown = json.loads(repository.run("dvc", "metrics", "show", "--json"))[""]["data"]
     columns = {name for name, found in shown.items() if found["data"]}
     assert columns <= {"metrics/summary.json", "metrics/train_judge.json"}, "details are no columns"
-    repository.commit()
     assert repository.run("git", "status", "--porcelain") == ""
 
 
 @pytest.mark.skipif(os.environ.get(portable.SWITCH) == "0", reason="the CPU's own last bits are asked for")
-def test_the_graph_gives_the_committed_bytes(repository: Repository) -> None:
+def test_the_graph_gives_the_committed_bytes(small_graph: Path) -> None:
     """After a change that means to move them: editjudge verify --small --write"""
-    lock = YAML(typ="safe").load((repository.folder / "dvc.lock").read_text())["stages"]
+    lock = YAML(typ="safe").load((small_graph / "dvc.lock").read_text())["stages"]
     text, same = publish.differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
     assert same, text
 
@@ -110,25 +113,21 @@ def test_a_changed_measure_runs_what_measures_and_what_follows_a_comment_nothing
         file.write_text(file.read_text() + "\n# Nobody is asked again for this line.\n")
     assert stages_run(repository.run("dvc", "repro")) == {"code"}
     assert "up to date" in repository.run("dvc", "status")
-    repository.commit()
 
 
-def test_another_sample_num_runs_the_filter_and_what_follows(repository: Repository) -> None:
-    ran = stages_run(repository.run("dvc", "exp", "run", "-S", "filter.sample_num=4", "train_pairs"))
-    assert {"filter", "annotate", "train_pairs"} <= names(ran)
+def test_another_sample_num_runs_the_filter_and_what_follows_and_going_back_computes_nothing(
+    repository: Repository,
+) -> None:
+    ran = stages_run(repository.run("dvc", "exp", "run", "-S", "filter.sample_num=4", "annotate@color_alter"))
+    assert {"filter", "candidates", "annotate"} <= names(ran)
     assert not names(ran) & UPSTREAM
     assert names(set(json.loads(repository.run("dvc", "status", "--json")))) <= FOLLOWS_CANDIDATES
-    counted = [repository.json(f"metrics/resume/annotate_{task}.json") for task in TASKS]
-    assert sum(count["computed"] for count in counted) == 0, "fewer of the same records"
-    repository.commit()
-
-
-def test_going_back_to_a_setting_that_was_tried_computes_nothing(repository: Repository) -> None:
-    said = repository.run("dvc", "exp", "run", "-S", "filter.sample_num=5", "train_pairs")
+    assert repository.json("metrics/resume/annotate_color_alter.json")["computed"] == 0, "fewer of the same records"
+    commit(repository)
+    said = repository.run("dvc", "exp", "run", "-S", "filter.sample_num=5", "annotate@color_alter")
     assert stages_run(said) == set(), "the run-cache has them all"
     assert "filter" in said
     assert "up to date" in repository.run("dvc", "status")
-    repository.commit()
 
 
 def test_an_experiment_in_a_folder_of_its_own_runs_its_own_code(repository: Repository) -> None:
@@ -149,7 +148,6 @@ def test_another_threshold_runs_train_pairs_and_what_follows(repository: Reposit
     assert stages_run(repository.run("dvc", "exp", "run", "-S", setting, "train_pairs")) == {"train_pairs"}
     following = names(set(json.loads(repository.run("dvc", "status", "--json"))))
     assert {"train_judge"} <= following <= FOLLOWS_PAIRS
-    repository.run("git", "reset", "-q", "--hard")
 
 
 def test_another_editing_model_is_the_only_one_that_edits(repository: Repository) -> None:
@@ -171,7 +169,6 @@ def test_another_editing_model_is_the_only_one_that_edits(repository: Repository
         counted = repository.json(f"metrics/resume/annotate_{task}.json")
         assert (counted["computed"], counted["reused"]) == (5, 30)
     assert rated(repository.json("metrics/leaderboard.json"), "measures") == {*EDITORS, "very_leaky"}
-    repository.run("git", "checkout", ".")
 
 
 def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None:
@@ -186,37 +183,3 @@ def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None
     assert own == {"raw_pairs@subject_add", "annotate@subject_add"}
     repository.run("git", "checkout", ".")
     assert stages_run(repository.run("dvc", "repro")) == set(), "the run-cache has them all"
-
-
-def test_faults_are_survived(repository: Repository) -> None:
-    """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
-    repository.run("dvc", "repro")  # nothing, after the tests above
-    repository.commit()
-    before = faults.results(repository.folder)
-    tried = {  # damages first: files that a kill has left empty would have to be made before they are damaged
-        "damaged: cut": "candidates@leaky",
-        "damaged: noise": "candidates@box",
-        "damaged: null": "annotate@color_alter",
-        "kill stage": "annotate@color_alter",
-        "term worker": "candidates@box",
-        "kill dvc": "filter",
-        "term group": "candidates@box",
-        "hang": "candidates@leaky",
-        "clock 1970": "filter",
-        "kill group": "train_pairs",
-    }
-    said = ""
-    for seed, (name, target) in enumerate(tried.items()):
-        run = faults.Run(repository.folder, target, random.Random(seed))
-        faults.FAULTS[name][1](run)
-        assert not faults.left_over(repository.folder), name
-        said += run.said + faults.obey(repository.folder, run.said)
-    said += faults.repro(repository.folder)
-    assert faults.results(repository.folder) == before
-    assert "Traceback" not in said
-
-
-def test_damage_at_rest_is_found(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every kind of kept file, a flipped bit and a cut; the long form tries five hundred."""
-    monkeypatch.chdir(repository.folder)
-    assert at_rest.main(32, 0, 0, repository.folder)

@@ -13,6 +13,9 @@ pytest.importorskip("diffusers", reason='the rehearsal edits through diffusers: 
 import rehearsal
 from chat_client import kept, settled
 
+SOURCE = ("src/editjudge/core", "src/editjudge/engine", "src/editjudge/stages")
+pytestmark = pytest.mark.nightly("profiles", "params.yaml", "dvc.yaml", "pipelines", "stages", *SOURCE)
+
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> rehearsal.Rehearsal:

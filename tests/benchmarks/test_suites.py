@@ -228,6 +228,12 @@ def test_gedit_v1():
     assert figures_of(found["en", "full"])["O"]["cases"] == 3
     assert means(found["en", "intersection"])["O"] == pytest.approx(math.sqrt(72) / 2)
     assert means(found["cn", "full"])["O"] == 5.0
+    told = suite_report.summary("gedit_v1", rows)
+    ends = {"O": (1.0, 2.0), "SC": (3.0, 4.0), "PQ": (5.0, 6.0)}
+    for figure in told[0]["models"][0]["boards"][0]["figures"]:
+        figure["low"], figure["high"] = ends[figure["figure"]]
+    [row] = suite_report.board_rows("gedit_v1", told)
+    assert (row["score"], row["low"], row["high"]) == (full["O"], 1.0, 2.0), "the interval is of the score"
 
 
 def basic(*numbers: int) -> dict[str, int]:
@@ -278,12 +284,14 @@ def test_runs_are_averaged_with_their_spread() -> None:
     assert (score["low"], score["high"]) == pytest.approx(tuple(ends.values())), "a case is the mean of its runs"
 
 
-def test_a_model_without_a_score_has_none_and_stands_last() -> None:
-    rows = [rating("a", None, model="a"), rating("a", basic(1, 1, 1), model="b")]
+def test_the_best_model_stands_first_and_one_without_a_score_last() -> None:
+    said = {"a": None, "b": basic(1, 1, 1), "c": basic(5, 5, 5)}
+    rows = [rating("a", scores, model=model) for model, scores in said.items()]
     told = suite_report.summary("imgedit_basic", rows)
     board = suite_report.board_rows("imgedit_basic", told)
-    assert [(row["model"], row["score"], row["unscored"]) for row in board[:2]] == [("b", 1.0, 0), ("a", None, 1)]
-    published = board[2:]
+    found = [(row["model"], row["score"], row["unscored"]) for row in board[:3]]
+    assert found == [("c", 5.0, 0), ("b", 1.0, 0), ("a", None, 1)]
+    published = board[3:]
     assert {row["from"].partition(":")[0] for row in published} == {"published"}
     assert [row["model"] for row in published][:2] == ["GPT-4o", "Ovis-U1"]
 

@@ -33,7 +33,7 @@ def test_each_kind_has_its_setting_and_its_code() -> None:
     assert all(settings.read(committed, model) for model in committed["editors"])
 
 
-def test_every_ready_entry_is_read_and_has_the_published_steps() -> None:
+def test_every_ready_entry_is_read_and_has_the_published_steps_and_guidance() -> None:
     table = yaml.safe_load((graph.ROOT / "configs/editors.yaml").read_text())
     found = {name: settings.read({"editors": table}, name) for name in table if table[name]["kind"] == "diffusers"}
     assert all(setting.pipeline != "auto" for setting in found.values())
@@ -45,6 +45,18 @@ def test_every_ready_entry_is_read_and_has_the_published_steps() -> None:
         "flux2_dev_turbo": (8, 8), "flux2_klein_9b": (4, 4), "flux2_klein_4b": (4, 4), "longcat_image_edit": (50, 50),
         "glm_image": (50, 50), "instruct_pix2pix": (100, 100),
     }  # fmt: skip
+    told = {name: [dict(getattr(each, use)) for use in uses] for name, each in found.items()}
+    assert all(
+        {**data, "num_inference_steps": 0} == {**arena, "num_inference_steps": 0} for data, arena in told.values()
+    )
+    guidance = {name: data["guidance_scale"] for name, (data, _) in told.items() if "guidance_scale" in data}
+    assert {name: scale for name, scale in guidance.items() if scale != 1.0} == {
+        "flux1_kontext_dev": 2.5, "flux2_dev": 4.0, "flux2_dev_turbo": 2.5, "longcat_image_edit": 4.5, "glm_image": 1.5,
+        "instruct_pix2pix": 7.5,
+    }  # fmt: skip
+    assert {name: data["true_cfg_scale"] for name, (data, _) in told.items() if "true_cfg_scale" in data} == {
+        name: 4.0 for name in found if name.startswith(("qwen", "firered"))
+    }
     turbo = table["flux2_dev_turbo"]["data"]
     assert len(turbo["sigmas"]) == turbo["num_inference_steps"]
     assert turbo["sigmas"] == sorted(turbo["sigmas"], reverse=True)

@@ -38,7 +38,7 @@ def written(rows: list[dict], ascii_only: bool = True) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows).encode()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lines(), NAMES, st.data())
 def test_a_merge_adds_one_model_and_changes_nothing_else(rows: list[dict], model: str, data: st.DataObject) -> None:
     before = metadata.parse(written(rows), "m")

@@ -30,7 +30,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [*sys.path, str(Path(__file__).parent)])))
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
         made.add_node(num_cpus=1)
-        made.wait_for_nodes()
+        made.wait_for_nodes(300)
         yield made
         ray.shutdown()
         made.shutdown()
@@ -84,9 +84,10 @@ def slowly(n: int) -> int:
     return n * n
 
 
+@pytest.mark.nightly("src/editjudge/core", "src/editjudge/engine")
 def test_a_node_that_goes_away_costs_no_answer(cluster: Any, there: None) -> None:
     third = cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
+    cluster.wait_for_nodes(300)
     with Workers(partial(without_device, slowly), ["cpu"] * 3) as several:
         found = dict[int, int]()
         for n, got in several.map((n, n) for n in range(20)):
@@ -136,6 +137,10 @@ def strike(file: Path, made: list[Any], cluster: Any, node: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
+@pytest.mark.nightly(
+    "params.yaml",
+    *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/annotate.py", "stages/candidates.py")),
+)
 def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, monkeypatch) -> None:
     """By one and two workers of this machine, on two nodes, and on three of which one goes away, with a killed worker.
     On one node: `python -m tools.trials.cluster`."""
@@ -155,7 +160,7 @@ def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, 
     assert graph(tmp_path / "two nodes", 0) == written
     assert len([*(tmp_path / "two nodes" / "work" / "store").glob("*/*")]) > 6, "most edits are large, and by reference"
     third = cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
+    cluster.wait_for_nodes(300)
     monkeypatch.setattr(engine, "Worker", Seen)
     given = tmp_path / "three" / "work" / "annotate" / f"{TASK}.sqlite", made, cluster, third
     striking = Thread(target=strike, args=given)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from editjudge.core.errors import UserError
@@ -94,7 +94,6 @@ def test_boxes_come_in_the_order_of_the_labels_and_one_is_one() -> None:
     assert read_boxes(reply, ["a", "b", "c"], SIZE_SENT, "absolute", False)[1] == "the reply has no box of 'c'"
 
 
-@settings(deadline=None)
 @given(
     st.tuples(*[st.floats(-1e4, 1e4)] * 4),
     st.tuples(st.integers(1, 5000), st.integers(1, 5000)),

@@ -14,13 +14,16 @@ ROOT = Path(__file__).parents[2]
 
 
 class Clone:
-    """A folder with a copy; `small` as publish.small_copy makes it, else with git's files and dvc.lock."""
+    """A copy in a folder: `of` another, `small` as publish.small_copy makes it, or git's files and dvc.lock."""
 
-    def __init__(self, folder: Path, small: bool = False) -> None:
-        folder.mkdir()
-        (publish.small_copy if small else publish.working_copy)(ROOT, folder)
-        if not small:
-            shutil.copy(ROOT / "dvc.lock", folder)
+    def __init__(self, folder: Path, small: bool = False, of: Path | None = None) -> None:
+        if of:
+            shutil.copytree(of, folder, symlinks=True)
+        else:
+            folder.mkdir()
+            (publish.small_copy if small else publish.working_copy)(ROOT, folder)
+            if not small:
+                shutil.copy(ROOT / "dvc.lock", folder)
         self.folder = folder
         self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
         self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -38,6 +38,10 @@ def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
         assert tuple(rubric.dimensions) == DIMENSIONS
         for dimension in rubric.dimensions.values():
             assert f"{dimension.name}: N" in rubric.user
+        assert "the second and the third number are never above the first" in rubric.user, (
+            "the cap of the suite's scores"
+        )
+    assert "Where anything changed that the instruction does not name, the number is 3 at most" in UGE.user, "its cap"
     assert load("brief", "add") == load("brief", "whatever")
     with pytest.raises(FileError, match="no rubric of type 'ad'; did you mean add"):
         load("imgedit", "ad")
@@ -161,7 +165,7 @@ def test_uge_reads_whether_unedited_areas_changed():
     assert UGE.read("Unedited Areas Changed: a little\nScore: 5") == ({"score": 5}, None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=300))
 def test_whatever_comes_is_scored_or_has_a_reason(text):
     for rubric in (ADD, UGE):
@@ -333,7 +337,6 @@ def test_unclear_replies_are_refused_with_a_reason(text):
     assert reason
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCALES), st.tuples(st.floats(0, 25), st.floats(0, 25)), st.text())
 def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning):
     reply = json.dumps({"reasoning": reasoning, "score": numbers})

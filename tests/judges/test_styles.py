@@ -238,7 +238,7 @@ PIECES = st.sampled_from([*NASTY, *WINNERS, "a", ", ", '"', "'", "winner", ": ",
 REASONS = st.lists(PIECES, max_size=8).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(REASONED), st.sampled_from(WINNERS), REASONS, st.integers(0, 2**32))
 def test_broken_replies_are_read_right_or_refused(name, winner, reason, seed):
     """Cut anywhere, in single quotes, with quotes unescaped, without its commas: the true winner or none."""

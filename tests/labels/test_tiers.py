@@ -417,6 +417,8 @@ def test_pairs_and_true_pairs_by_threshold() -> None:
     assert high["z"] == pytest.approx(1.224745)
     assert (high["pairs"], high["known"]) == (4, 4), "no candidate is above the highest z: two normal over failure each"
     assert all(each["z"] <= 0.64 for each in found if each["threshold"] == "failure"), "never above elite"
+    alike = list(thresholds.table_of("subject_add", [each | {"damage": 1.0} for each in ROWS], SSIM_RULES, PAIRS))[-1]
+    assert (alike["known"], alike["share_right"]) == (6, 0.0), "of two with equal damage neither is truly better"
     unknown = [each | {"damage": None} for each in ROWS]
     last = list(thresholds.table_of("subject_add", unknown, SSIM_RULES, PAIRS))[-1]
     assert (last["pairs"], last["known"], last["share_pairs"], last["share_right"]) == (6, 0, 1.0, None)

@@ -185,7 +185,7 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path, data: bytes) -> None:
         read_lined(file)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_recipe_is_read_or_refused_with_file_and_line(place: Path, data: st.DataObject) -> None:
     lines = SOUND.splitlines()

@@ -13,7 +13,9 @@ import yaml
 from PIL import Image
 
 from editjudge.core import images, masks, params, records
+from editjudge.core.settings import section
 from editjudge.labels import explained
+from editjudge.labels.tiers import PairsSetting
 from editjudge.report import figures, gallery
 from editjudge.report.figures import Files, ReportSetting
 from editjudge.stages import report
@@ -147,6 +149,22 @@ def test_the_outline_of_a_mask_goes_around_it() -> None:
 @pytest.mark.parametrize(("a", "b", "side"), [(None, 1, None), (1, 1, None), (1, 2, "Image A"), (2, 1, "Image B")])
 def test_the_less_damaged_side(a: float | None, b: float, side: str | None) -> None:
     assert explained.less_damaged(a, b) == side
+
+
+@pytest.mark.parametrize(
+    ("winner", "status", "why"),
+    [("Tie", "done", "tie"), ("Image A", "done", "unedited_or_beyond_cap"), (None, "failed", "failed")],
+)
+def test_why_two_edits_that_judges_compared_are_no_pair(winner: str | None, status: str, why: str) -> None:
+    edits = [
+        {"key": "k", "model": model, "status": "done", "change": 9.0, "damage": None, "reason": None, "measures": []}
+        for model in "ab"
+    ]
+    judged = {"key": "k", "model_a": "a", "model_b": "b", "winner": winner, "status": status, "dimension": "d"}
+    judged |= {"verdicts": [], "damage_a": None, "damage_b": None}
+    setting = section(report_data.values(), "train_pairs", PairsSetting)
+    [(_, [pair])] = explained.explained(edits, [judged], [], (), setting).values()
+    assert (pair["made"], pair["why"]) == (False, why)
 
 
 ROOT = report_data.ROOT

@@ -75,6 +75,7 @@ def test_quotas_of_prompts_and_shares_of_the_scored_edits() -> None:
     assert {each.reason for each in dropped} == {"better edits of its prompt are kept"}
     kept, dropped = curate.select([*given, *[candidate(f"u{n}", None, png(9)) for n in range(4)]], Quotas(share=0.5))
     assert ([each.name for each in kept], len(dropped)) == (["m2/k1", "m1/k1", "m0/k1"], 7)
+    assert len(curate.select(given[:5], Quotas(share=0.5))[0]) == 2, "never more than the share"
 
 
 @pytest.mark.parametrize("worth", [1, 8])

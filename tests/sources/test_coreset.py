@@ -183,7 +183,7 @@ def test_misuse_is_refused_and_bad_rows_are_named(rows, more, message):
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seeds, st.integers(2, 60), st.integers(3, 9), st.integers(1, 20))
 def test_order_of_rows_and_their_lengths_do_not_matter(seed, rows, d, n):
     rng = np.random.default_rng(seed)
@@ -194,7 +194,7 @@ def test_order_of_rows_and_their_lengths_do_not_matter(seed, rows, d, n):
     assert order[after].tolist() == before.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.integers(2, 40), st.integers(2, 9), st.integers(1, 20))
 def test_the_radius_is_at_most_twice_that_of_any_other_choice_in_angle(seed, rows, d, n):
     """Gonzalez' guarantee holds in a metric: the angle, of which the cosine distance is a monotone function."""

@@ -2,11 +2,14 @@
 
 import ast
 import copy
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
+import params_read
 import pytest
 import yaml
 
@@ -49,6 +52,47 @@ def test_every_stage_has_a_description_a_short_module_of_its_own_and_small_resul
     entries = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ("main", "run", "job")]
     assert entries
     assert all(entry.end_lineno is not None and entry.end_lineno - entry.lineno < 25 for entry in entries)
+
+
+# What a stage reads though no param says so: items, which `make graph` lists as deps and outs, and what a dep says.
+APART = {
+    "raw_pairs": {"tasks", "raw_pairs"},  # data/raw_sources/<task>.json
+    "candidates": {"suites", "editors"},  # editors: which names there are
+    "import_gallery": {"editors"},
+    "rate": {"editors", "imported"},
+    "annotate": {"editors"},
+    "compare_models": {"editors", "imported"},
+    "learning_curve": {"judges.${key}"},  # judges.pvc_judge
+    "scorer_data": {
+        "measures",
+        "tasks.${key}",
+        "train_pairs",
+    },  # of the source annotations, where `make graph` names them
+}
+ELSEWHERE = {"code": {"train_judge.prompt"}, "learning_curve": {"judges.pvc_judge"}}
+ELSEWHERE |= {stage: {"scorers"} for stage in ("judge_benchmark", "compare_models")}  # judges.asking loads them
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_names_the_params_that_it_reads_and_no_others(stage: str) -> None:
+    named, read = set(body(stage).get("params", [])), params_read.of_stage(stage) - {"unfinished"}  # which ends it
+    assert {key for key in read if not {key, key.partition(".")[0]} & named} == APART.get(stage, set())
+    used = {key for key in named for other in read if f"{key}.".startswith(f"{other}.") or other.startswith(f"{key}.")}
+    assert named - used == ELSEWHERE.get(stage, set())
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if body(stage).get("plots")])
+def test_a_plots_axes_are_what_its_template_draws(stage: str) -> None:
+    """Where it writes names or steps down one axis, these stand in the file before what was measured."""
+    for plot in body(stage)["plots"]:
+        [(path, how)] = plot.items()
+        template = (ROOT / f".dvc/plots/{how['template']}.json").read_text() if "template" in how else "{}"
+        names = '"type": "nominal"' in json.dumps(json.loads(template).get("spec", {}).get("encoding", {}).get("y", {}))
+        over, measured = (how["y"], how["x"]) if names else (how["x"], how["y"])
+        for file in ROOT.glob(path.replace("${key}", "*")):
+            table = pd.read_csv(file)
+            assert list(table).index(over) < list(table).index(measured), path
+            assert (table[over].dtype.kind not in "fi") == names, path
 
 
 def test_judges_models_that_are_folders_are_deps() -> None:

@@ -46,7 +46,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return training_pairs.project(tmp_path, values, monkeypatch)
 
 
-def test_a_judge_learns_what_the_labels_say_and_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
+@pytest.mark.nightly("params.yaml", "models/tiny_base")
+def test_a_judge_learns_what_the_labels_say(project: Path) -> None:
     learning_curve.run("judge")
     with open("plots/learning_curve/judge.csv") as file:
         base, trained = csv.DictReader(file)
@@ -56,6 +57,9 @@ def test_a_judge_learns_what_the_labels_say_and_a_smaller_part_lies_in_a_larger_
     assert float(trained["gain"]) == pytest.approx(float(trained["accuracy"]) - float(base["accuracy"]), abs=1e-5)
     (swapped,) = learning_curve.rows(params.load(), (1.0,), True)
     assert swapped["accuracy"] < 0.1
+
+
+def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
     pairs = records.read(learning_curve.PAIRS, "train_pairs")
     half, whole = (learning_curve.part_of(pairs, share, False) for share in (0.5, 1.0))
     assert whole == pairs
@@ -63,6 +67,9 @@ def test_a_judge_learns_what_the_labels_say_and_a_smaller_part_lies_in_a_larger_
     assert all(pair in whole for pair in half)
     swapped = learning_curve.part_of(pairs, 0.5, True)
     assert all(a["winner"] != b["winner"] and a["key"] == b["key"] for a, b in zip(half, swapped, strict=True))
+
+
+def test_shares_outside_their_range(project: Path) -> None:
     wrong = params.load() | {"learning_curve": {"judge": {"shares": [0.5, 1.5]}}}
     Path("params.yaml").write_text(yaml.safe_dump(wrong))
     with pytest.raises(params.ParamsError, match=r"learning_curve\.judge\.shares\.1 must be"):

@@ -42,6 +42,9 @@ def pictures(count: int) -> dict[tuple[str, str], bytes | None]:
 
 
 Project = Callable[..., Path]
+TRAINING = pytest.mark.nightly(
+    "configs/deepspeed", *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/train_judge.py", "training"))
+)
 
 
 @pytest.fixture
@@ -90,6 +93,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     assert outputs(folder) == outputs(whole)
 
 
+@TRAINING
 def test_two_processes_train_as_one_does(project: Project):
     """By ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
     setting = {"lora_dropout": 0.0, "max_steps": 8, "eval_every": 8, "save_every": 8}
@@ -120,6 +124,7 @@ def ray_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray.shutdown()
 
 
+@TRAINING
 def test_a_ray_cluster_trains_as_torchrun_does_though_a_worker_is_killed(project: Project, ray_here: None):
     setting = {"max_steps": 8, "eval_every": 4, "save_every": 2}
     pairs = pictures(24)
@@ -253,7 +258,6 @@ def test_settings_outside_their_range():
     for settings, message in (
         ({"save_every": 5, "log_every": 2}, "multiple"),
         ({"min_pixels": 9000, "max_pixels": 100}, "max_pixels"),
-        ({"launch": {"processes": -1}}, "processes"),
         ({"deepspeed": "zero1"}, "zero1"),
     ):
         with pytest.raises(params.ParamsError, match=message):

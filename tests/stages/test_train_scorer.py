@@ -77,6 +77,9 @@ def losses(folder: Path) -> np.ndarray:
     return np.loadtxt(folder / "plots/train_scorer/tiny_loss.csv", delimiter=",", skiprows=1, ndmin=2)[:, 1]
 
 
+@pytest.mark.nightly(
+    "configs/deepspeed", *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/train_scorer.py", "training"))
+)
 def test_two_processes_train_as_one(project: Project):
     whole = project("whole", head_dropout=0.0)
     runs.carry_out(train_scorer.job("tiny"))

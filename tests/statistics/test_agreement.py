@@ -33,7 +33,7 @@ def test_accuracy_by_hand():
     assert report["clusters"] == 4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([A, B]), WINNERS, st.sampled_from("xyz")), min_size=2, max_size=30))
 def test_exchanging_the_images_or_the_rows_changes_no_accuracy(rows):
     truths, winners, tasks = zip(*rows, strict=True)

@@ -161,7 +161,7 @@ def all_pairs(outcomes, prompts=None):
     return matches_of(outcomes, *(x.ravel() for x in np.indices(outcomes[:prompts].shape)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, 80), st.floats(0.3, 1))
 def test_no_question_twice_none_impossible_and_the_budget_is_spent(seed, budget, share):
     possible = np.random.default_rng(seed).random((9, 6)) < share

@@ -119,7 +119,7 @@ PIECES = st.sampled_from(["a", "b", "_", "_vs_", "_pair_", "vs", "pair", '"'])
 NAME = st.lists(PIECES, min_size=1, max_size=5).map("".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(NAME, st.sets(NAME, min_size=2, max_size=5))
 def test_a_key_can_be_read_as_what_it_was_made_of(prompt, models):
     for a, b in itertools.permutations(models, 2):

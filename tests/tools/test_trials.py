@@ -62,7 +62,7 @@ NAMES = st.sampled_from(["..", ".", "/", "\\", "up", "in", "image.png", "secret.
 PARTS = st.one_of(st.text(), NAMES)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PARTS, max_size=6), st.sampled_from(["", "/", "\x00", "\n"]))
 def test_no_name_leads_out_of_its_folder(tmp_path: Path, parts: list[str], between: str) -> None:
     file = tmp_path / "name"

@@ -54,7 +54,7 @@ def test_constant_depth_is_0(folder: Path) -> None:
     assert not flat.any()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 3000), st.integers(1, 3000))
 def test_the_input_size_is_the_published_processors(height: int, width: int) -> None:
     wanted = get_resize_output_image_size(np.empty((3, height, width), np.bool_), (518, 518), True, 14)

@@ -103,7 +103,7 @@ def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(dino_folde
     assert np.flatnonzero(encoder.layout().cells(region, 0.1)).tolist() == [0, 15]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 400), st.integers(1, 400), st.sampled_from([7, 14]), st.integers(0, 10**6), st.sampled_from([0, 0.1])
 )

@@ -1,0 +1,117 @@
+"""Tests that run nightly, and else only where something that they depend on has changed: by a lock, as DVC's stages.
+
+A test with `@pytest.mark.nightly(*names)` depends on its own text and its file's, without the file's other tests; on
+the helpers and tools that it imports; and on the files and folders that it names. Where none of these lies in src/, it
+depends on every module of ours that it can reach by imports. Comments and docstrings do not count.
+
+tests/nightly.lock has the digest of all that at each test's last pass. `make test` skips a test whose digest that is;
+`make nightly` runs all of them and writes the lock."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from editjudge.core import code
+from editjudge.core.files import md5
+
+LOCK = "tests/nightly.lock"
+REASON = "passed with these files; `make nightly` runs it"
+SOURCE = "src/"
+
+
+def _tree(file: Path, test: str | None = None) -> ast.Module:
+    """What a file says without docstrings; of its tests the one, if one is named."""
+    tree = ast.parse(file.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, code.DOCUMENTED) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    others = (node for node in tree.body if getattr(node, "name", "").startswith("test_"))
+    left_out = [node for node in others if test and getattr(node, "name", "") != test]
+    tree.body = [node for node in tree.body if node not in left_out]
+    return tree
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def _module_of(path: Path) -> str:
+    return ".".join(path.relative_to(code.SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def digest(root: Path, file: Path, test: str, names: tuple[str, ...]) -> str:
+    """Of all that a test in a file depends on."""
+    trees, waiting, modules = {file: _tree(file, test)}, [file], set[str]()
+    while waiting:
+        for name in _imported(trees[waiting.pop()]):
+            path = name.replace(".", "/")
+            for each in (root / f"tests/helpers/{path}.py", root / f"{path}.py", root / f"{path}/__init__.py"):
+                if each.is_file() and each not in trees:
+                    trees[each] = _tree(each)
+                    waiting.append(each)
+            if name.startswith(f"{code.PACKAGE}.") and code.file_of(name):
+                modules |= code.upstream(name)
+    said = {each.relative_to(root).as_posix(): ast.unparse(tree) for each, tree in trees.items()}
+    if any(name.startswith(SOURCE) for name in names):
+        modules = set()
+    for name in names:
+        path = (code.SOURCE.parent if name.startswith(SOURCE) else root) / name
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        assert found, f"{file.name}: {test}: there is no {name}"
+        modules |= {_module_of(each) for each in found if name.startswith(SOURCE) and each.suffix == ".py"}
+        if not name.startswith(SOURCE):
+            texts = (each for each in found if each.is_file() and "__pycache__" not in each.parts)
+            said |= {each.relative_to(root).as_posix(): md5(each) for each in texts}
+    said |= {name: code.version([name]) for name in modules}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recorded(root: Path) -> dict[str, str]:
+    file = root / LOCK
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+class Writer:
+    """Notes which nightly tests pass, and writes the lock: of a file with any of them that ran it has those."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.passed: dict[str, str | None] = {}  # a test's digest; None: it failed or was skipped
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if known := dict(report.user_properties).get("nightly"):
+            so_far = self.passed.get(report.nodeid, known)
+            self.passed[report.nodeid] = so_far if report.passed else None
+
+    def pytest_sessionfinish(self) -> None:
+        ran = {name.partition("::")[0] for name in self.passed}
+        kept = {name: known for name, known in recorded(self.root).items() if name.partition("::")[0] not in ran}
+        kept |= {name: known for name, known in self.passed.items() if known}
+        (self.root / LOCK).write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help=f"run nightly tests as all others, and write {LOCK}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.nightly and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Writer(config.rootpath))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    if isinstance(item, pytest.Function) and (mark := item.get_closest_marker("nightly")):
+        now = digest(item.config.rootpath, item.path, item.originalname, mark.args)
+        item.user_properties.append(("nightly", now))
+        if not item.config.option.nightly and recorded(item.config.rootpath).get(item.nodeid) == now:
+            item.add_marker(pytest.mark.skip(reason=REASON))
+    return (yield)

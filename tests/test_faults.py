@@ -1,0 +1,53 @@
+"""Faults in a graph that runs, and damage to what it has kept."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clone import Clone
+
+from tools.trials import at_rest, faults
+
+
+@pytest.fixture
+def repository(small_graph: Path, tmp_path: Path) -> Iterator[Clone]:
+    yield Clone(tmp_path / "copy", of=small_graph)
+    shutil.rmtree(tmp_path / "copy")
+
+
+@pytest.mark.nightly(
+    "tools/trials/faults.py", "dvc.yaml", "params.yaml", "profiles/small.yaml",
+    *(f"src/editjudge/{room}" for room in ("core", "engine", "stages")),
+)  # fmt: skip
+def test_faults_are_survived(repository: Clone) -> None:
+    """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
+    before = faults.results(repository.folder)
+    tried = {  # damages first: files that a kill has left empty would have to be made before they are damaged
+        "damaged: cut": "candidates@leaky",
+        "damaged: noise": "candidates@box",
+        "damaged: null": "annotate@color_alter",
+        "kill stage": "annotate@color_alter",
+        "term worker": "candidates@box",
+        "kill dvc": "filter",
+        "term group": "candidates@box",
+        "hang": "candidates@leaky",
+        "clock 1970": "filter",
+        "kill group": "train_pairs",
+    }
+    said = ""
+    for seed, (name, target) in enumerate(tried.items()):
+        run = faults.Run(repository.folder, target, random.Random(seed))
+        faults.FAULTS[name][1](run)
+        assert not faults.left_over(repository.folder), name
+        said += run.said + faults.obey(repository.folder, run.said)
+    said += faults.repro(repository.folder)
+    assert faults.results(repository.folder) == before
+    assert "Traceback" not in said
+
+
+def test_damage_at_rest_is_found(repository: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every kind of kept file, a flipped bit and a cut; the long form tries five hundred."""
+    monkeypatch.chdir(repository.folder)
+    assert at_rest.main(32, 0, 0, repository.folder)
