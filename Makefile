@@ -7,6 +7,7 @@
 # make store URL=s3://bucket/path [PROFILE=name]   where images lie, too; without a profile it is read without an account
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
+# make docs    the pages as a site, build/docs/index.html; a warning, or a page that docs/tasks.md does not list, is an error
 # make audit   licences of all packages, and their known vulnerabilities as PyPI lists them
 # make sbom    what is installed, with licences, as sbom.json in CycloneDX's form
 # make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
@@ -29,7 +30,7 @@ UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-stra
 install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev repro repro-judge repro-scorers test lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
+.PHONY: setup setup-dev docs repro repro-judge repro-scorers test lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -103,6 +104,11 @@ store: setup
 	dvc remote add -q --local -f store $(URL)
 	dvc remote modify -q --local store verify true
 	dvc remote modify -q --local store $(if $(PROFILE),profile $(PROFILE),allow_anonymous_login true)
+
+docs: $(VENV)/bin/uv
+	@$(call install,-e ".[docs]")
+	python -m sphinx -q -W --keep-going -c docs . build/docs
+	@echo '<meta http-equiv="refresh" content="0; url=docs/tasks.html">' > build/docs/index.html
 
 vllm:
 	$(PYTHON) -m venv .vllm

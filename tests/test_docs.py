@@ -2,6 +2,7 @@
 
 A command in a code block that no line of COMMANDS knows fails: say there how it is tested."""
 
+import json
 import re
 import runpy
 import shlex
@@ -51,6 +52,7 @@ COMMANDS = {
     r"dvc repro instructions$": "tests/photos/test_photo_edits.py",
     r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
     r"dvc metrics diff": RUN,
+    r"dvc exp show ": "tests/test_docs.py",
     r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
     r"source \.venv/bin/activate$": "the shell's own",
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
@@ -271,3 +273,30 @@ def test_blocks_are_of_a_kind_that_is_looked_at(page: Path) -> None:
         if kind == "mermaid":
             words = set(re.findall(r"\b[a-z_]+\b", re.sub(r'\["[^"]*"\]', "", text))) - {"flowchart"}
             assert words <= set(STAGES)
+
+
+def test_experiments_are_shown_in_fewer_than_twenty_columns(copy: Clone) -> None:
+    [line] = (command for _, command in WRITTEN if command.startswith("dvc exp show"))
+    header, *rows = copy.run(*shlex.split(line), "--csv").splitlines()
+    assert 8 < header.count(",") < 20
+    assert rows
+
+
+def test_the_tour_runs_and_has_no_outputs(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(workdir))
+    text, names = (ROOT / "docs/tour.ipynb").read_text(), {}
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    for cell in cells:
+        exec("".join(cell["source"]), names)
+    assert names["compared"].winner == names["told"].winner == "Image B"
+    assert [row["model"] for row in names["board"].models] == ["careful", "darker", "moved"]
+    assert names["before"] + 0.1 < names["after"]
+    assert all((ROOT / "docs" / target).is_file() for target in re.findall(r"\]\((\w+\.md)\)", text))
+
+
+def test_the_site_builds_without_a_warning_and_its_index_leads_to_every_page(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    words = ["-q", "-W", "--keep-going", "-c", "docs", ".", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "sphinx", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
