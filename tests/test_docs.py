@@ -55,6 +55,7 @@ COMMANDS = {
     r"dvc exp show ": "tests/test_docs.py",
     r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
     r"source \.venv/bin/activate$": "the shell's own",
+    r"docker ": "Docker",
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
     r"editjudge (compare|rank|provenance|profile|add-editor) ": RUN,
@@ -134,7 +135,7 @@ def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         said = subprocess.run([*words[:2], "--help"], capture_output=True, text=True, check=True).stdout
         assert all(word in said for word in words if word.startswith("--"))
     else:
-        assert words[0] in ("git", "source", "export", "ray"), "no such program is known here"
+        assert words[0] in ("git", "source", "export", "ray", "docker"), "no such program is known here"
 
 
 def python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +298,6 @@ def test_the_tour_runs_and_has_no_outputs(workdir: Path, monkeypatch: pytest.Mon
 
 def test_the_site_builds_without_a_warning_and_its_index_leads_to_every_page(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
-    words = ["-q", "-W", "--keep-going", "-c", "docs", ".", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "sphinx", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, *"-m sphinx -q -W --keep-going -c docs .".split(), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
