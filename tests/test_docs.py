@@ -58,6 +58,7 @@ COMMANDS = {
     r"docker ": "Docker",
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
+    r"editjudge profile mine$": "tests/test_own_edits.py",
     r"editjudge (compare|rank|provenance|profile|add-editor) ": RUN,
     r"editjudge benchmark ": "tests/cli/test_suite_program.py",
     r"editjudge score ": "tests/cli/test_judging.py",
@@ -270,7 +271,7 @@ def test_blocks_are_of_a_kind_that_is_looked_at(page: Path) -> None:
     for kind, text in blocks(page):
         assert kind in ("", "sh", "text", "python", "yaml", "mermaid")
         if kind == "yaml":
-            assert set(yaml.safe_load(text)) <= set(VALUES), "sections of params.yaml"
+            assert set(yaml.safe_load(text)) <= {*VALUES, "over"}, "sections of params.yaml, or a profile"
         if kind == "mermaid":
             words = set(re.findall(r"\b[a-z_]+\b", re.sub(r'\["[^"]*"\]', "", text))) - {"flowchart"}
             assert words <= set(STAGES)
@@ -298,6 +299,6 @@ def test_the_tour_runs_and_has_no_outputs(workdir: Path, monkeypatch: pytest.Mon
 
 def test_the_site_builds_without_a_warning_and_its_index_leads_to_every_page(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
-    command = [sys.executable, *"-m sphinx -q -W --keep-going -c docs .".split(), str(tmp_path)]
+    command = [sys.executable, *["-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "."], str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
