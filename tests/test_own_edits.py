@@ -93,7 +93,7 @@ class Copy(Clone):
 
     def follow(self, line: str) -> str:
         """What a line of a shell says."""
-        if not line.startswith("editjudge "):
+        if not line.startswith("editjudge ") or "profile" in line:
             return self.run(*line.replace("make", "editjudge").split())
         with contextlib.chdir(self.folder):
             return program.run([name for word in line.split()[1:] for name in sorted(glob.glob(word)) or [word]])

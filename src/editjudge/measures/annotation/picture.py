@@ -26,7 +26,7 @@ class SeenImage:
         self, rgb: np.ndarray, boxes: Sequence[Sequence[float]], own: Sequence[np.ndarray] = (), is_source: bool = False
     ) -> None:
         self.rgb, self.own, self.is_source = rgb, own, is_source
-        self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2], over=1) for box in boxes)
+        self.boxes = tuple(regions.clip_box(box, rgb.shape[0], rgb.shape[1], over=1) for box in boxes)
         self.source_boxes = self.boxes  # an edit's are those of its source, see SeenPair
         self.found: dict[str, Any] = {"masks": list(own)} if own and self.boxes else {}
 
