@@ -8,6 +8,8 @@
 # make store URL=s3://bucket/path [PROFILE=name]   where images lie, too; without a profile it is read without an account
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
+# make docs    the pages as a site, build/docs/index.html; a warning, or a page that docs/tasks.md does not list, is an error
+# make wheel   the wheel, in dist/; in an environment and a folder of its own it compares two pictures
 # make audit   licences of all packages, and their known vulnerabilities as PyPI lists them
 # make sbom    what is installed, with licences, as sbom.json in CycloneDX's form
 # make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
@@ -30,7 +32,7 @@ UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-stra
 install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev repro repro-judge repro-scorers test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
+.PHONY: setup setup-dev docs wheel repro repro-judge repro-scorers test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -109,6 +111,20 @@ store: setup
 	dvc remote modify -q --local store verify true
 	dvc remote modify -q --local store $(if $(PROFILE),profile $(PROFILE),allow_anonymous_login true)
 
+docs: $(VENV)/bin/uv
+	@$(call install,-e ".[docs]")
+	python -m sphinx -q -W --keep-going -c docs . build/docs
+	@echo '<meta http-equiv="refresh" content="0; url=docs/tasks.html">' > build/docs/index.html
+
+PAIR = --source $(CURDIR)/docs/pair.jpg --a $(CURDIR)/docs/pair.jpg --b $(CURDIR)/docs/report.png
+wheel: $(VENV)/bin/uv
+	rm -rf build/lib dist .wheel
+	$(VENV)/bin/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	$(PYTHON) -m venv .wheel
+	$(subst --python $(VENV),--python .wheel,$(UV)) dist/*.whl
+	cd $$(mktemp -d) && $(CURDIR)/.wheel/bin/editjudge compare $(PAIR) --instruction Recolour --judge measures \
+	  --task color_alter --box 30 20 66 52 | tee said && grep -q '^measures  *Image A' said
+
 vllm:
 	$(PYTHON) -m venv .vllm
 	.vllm/bin/python -m pip install --no-input --disable-pip-version-check -r configs/vllm.lock
@@ -132,4 +148,4 @@ sbom: setup
 	.audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.json $(VENV)/bin/python
 
 clean:
-	rm -rf $(VENV) .vllm .audit work dvc_plots
+	rm -rf $(VENV) .vllm .audit .wheel build dist work dvc_plots

@@ -2,6 +2,7 @@
 
 A command in a code block that no line of COMMANDS knows fails: say there how it is tested."""
 
+import json
 import re
 import runpy
 import shlex
@@ -51,10 +52,13 @@ COMMANDS = {
     r"dvc repro instructions$": "tests/photos/test_photo_edits.py",
     r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
     r"dvc metrics diff": RUN,
+    r"dvc exp show ": "tests/test_docs.py",
     r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
     r"source \.venv/bin/activate$": "the shell's own",
+    r"docker ": "Docker",
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
+    r"editjudge profile mine$": "tests/test_own_edits.py",
     r"editjudge (compare|rank|provenance|profile|add-editor) ": RUN,
     r"editjudge benchmark ": "tests/cli/test_suite_program.py",
     r"editjudge score ": "tests/cli/test_judging.py",
@@ -133,7 +137,7 @@ def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         said = subprocess.run([*words[:2], "--help"], capture_output=True, text=True, check=True).stdout
         assert all(word in said for word in words if word.startswith("--"))
     else:
-        assert words[0] in ("git", "source", "export", "ray"), "no such program is known here"
+        assert words[0] in ("git", "source", "export", "ray", "docker"), "no such program is known here"
 
 
 def python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +272,34 @@ def test_blocks_are_of_a_kind_that_is_looked_at(page: Path) -> None:
     for kind, text in blocks(page):
         assert kind in ("", "sh", "text", "python", "yaml", "mermaid")
         if kind == "yaml":
-            assert set(yaml.safe_load(text)) <= set(VALUES), "sections of params.yaml"
+            assert set(yaml.safe_load(text)) <= {*VALUES, "over"}, "sections of params.yaml, or a profile"
         if kind == "mermaid":
             words = set(re.findall(r"\b[a-z_]+\b", re.sub(r'\["[^"]*"\]', "", text))) - {"flowchart"}
             assert words <= set(STAGES)
+
+
+def test_experiments_are_shown_in_fewer_than_twenty_columns(copy: Clone) -> None:
+    [line] = (command for _, command in WRITTEN if command.startswith("dvc exp show"))
+    header, *rows = copy.run(*shlex.split(line), "--csv").splitlines()
+    assert 8 < header.count(",") < 20
+    assert rows
+
+
+def test_the_tour_runs_and_has_no_outputs(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(workdir))
+    text, names = (ROOT / "docs/tour.ipynb").read_text(), {}
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    for cell in cells:
+        exec("".join(cell["source"]), names)
+    assert names["compared"].winner == names["told"].winner == "Image B"
+    assert [row["model"] for row in names["board"].models] == ["careful", "darker", "moved"]
+    assert names["before"] + 0.1 < names["after"]
+    assert all((ROOT / "docs" / target).is_file() for target in re.findall(r"\]\((\w+\.md)\)", text))
+
+
+def test_the_site_builds_without_a_warning_and_its_index_leads_to_every_page(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    command = [sys.executable, *["-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "."], str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -16,7 +16,6 @@ import pandas as pd
 import program
 import pytest
 from clone import ROOT, Clone
-from ruamel.yaml import YAML
 
 from editjudge.core import images
 from editjudge.editors import procedural as edits
@@ -74,15 +73,6 @@ def probe() -> dict[str, tuple]:
     return found
 
 
-def deeper(values: dict, changes: dict) -> None:
-    """The documentation's entries in params.yaml; what it says of some sections replaces them."""
-    for name, change in changes.items():
-        if isinstance(change, dict) and name not in ("tasks", "editors", "judges"):
-            deeper(values.setdefault(name, {}), change)
-        else:
-            values[name] = change
-
-
 class Copy(Clone):
     """A clone with a user's files."""
 
@@ -103,8 +93,8 @@ class Copy(Clone):
 
     def follow(self, line: str) -> str:
         """What a line of a shell says."""
-        if not line.startswith("editjudge "):
-            return self.run(*line.replace("make graph", "editjudge graph --write").split())
+        if not line.startswith("editjudge ") or "profile" in line:
+            return self.run(*line.replace("make", "editjudge").split())
         with contextlib.chdir(self.folder):
             return program.run([name for word in line.split()[1:] for name in sorted(glob.glob(word)) or [word]])
 
@@ -115,11 +105,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, 
     copy, said = Copy(tmp_path_factory.mktemp("own") / "clone"), {}
     for kind, text in re.findall(r"^```(sh|yaml|python)\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL):
         if kind == "yaml":
-            yaml, file = YAML(), copy.folder / "params.yaml"
-            values = yaml.load(file.read_text())
-            deeper(values, yaml.load(text))
-            with file.open("w") as out:
-                yaml.dump(values, out)
+            (copy.folder / "profiles/mine.yaml").write_text(text)
         elif kind == "python":
             said["python"] = copy.run("python", "-c", text)
         else:

@@ -5,7 +5,7 @@ An image is a file's path, the bytes of a PNG, JPEG or WebP, a PIL image, or an 
 Judges are entries of `judges`, `scorers` or `raters` in a params.yaml: the file `params`, else the one in the current
 folder, else the one that comes with the package. A model without an entry is named by its folder or hub id. Answers are
 kept in the folder `work`, or where the environment variable EDITJUDGE_WORK says, and a question that was answered is
-not asked again. Errors that a caller can fix are `UserError`s with one line: a file that is missing, a name that is
+not asked again. An error that a caller can fix is a `UserError` with one line: a file that is missing, a name that is
 unknown, a model that cannot be loaded."""
 
 import io

@@ -119,7 +119,7 @@ def test_a_mask_is_read_in_every_form(form: str) -> None:
 
 def test_json_in_a_cell_of_text_and_paths_are_read() -> None:
     assert read(boxes="[1, 1, 4, 3]") == [{"label": "", "box": [1, 1, 4, 3], "mask": None}]
-    assert [r["box"] for r in read(boxes="[[1,1,4,3],[0,0,99,2.5]]")] == [[1, 1, 4, 3], [0, 0, 7, 3]]
+    assert [r["box"] for r in read(boxes="[[1,1,4,3],[0,0,6.5,2.5]]")] == [[1, 1, 4, 3], [0, 0, 7, 3]]
     assert [r["label"] for r in read(boxes=[[1, 1, 4, 3]], labels=["cup"])] == ["cup"]
     rle = json.dumps({"size": [HEIGHT, WIDTH], "counts": [11, 3, 2, 3, 2, 3, 11]})
     assert read(masks=rle)[0]["box"] == [2, 1, 5, 4]
@@ -129,7 +129,8 @@ def test_json_in_a_cell_of_text_and_paths_are_read() -> None:
 
 WRONG = {
     "boxes and masks": {"boxes": [1, 1, 4, 3], "masks": FORMS["polygon"]},
-    "empty box": {"boxes": [50, 50, 60, 60]},
+    "box not inside": {"boxes": [50, 50, 60, 60]},
+    "box not inside: .*reaches beyond": {"boxes": [1, 1, 99, 3]},
     "wrong type: boxes: four": {"boxes": [[1, 2, 3]]},
     "wrong type: boxes: not JSON": {"boxes": "[1, 2"},
     "wrong type: labels": {"boxes": [1, 1, 4, 3], "labels": ["a", "b"]},

@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 import cv2
@@ -232,9 +233,10 @@ def test_an_empty_region_is_an_unscored_value_with_a_reason(photo: np.ndarray) -
 
 def test_boxes_are_clipped_or_refused_and_those_of_both_images_make_one_region(photo: np.ndarray) -> None:
     """Of which the ratio is halved."""
-    assert picture.SeenImage(photo, [(-5, 60, 40.5, 99)]).boxes == ((0, 60, 41, 72),)
-    with pytest.raises(ValueError, match=r"box \[96, 0, 120, 30\] has no area inside the image of 96 x 72"):
-        picture.SeenImage(photo, [(96, 0, 120, 30)])
+    assert picture.SeenImage(photo, [(-0.5, 60, 40.5, 73)]).boxes == ((0, 60, 41, 72),)
+    for box, how in (([96, 0, 120, 30], "has no area inside"), ([-5, 60, 40, 72], "reaches beyond")):
+        with pytest.raises(ValueError, match=rf"box {re.escape(str(box))} {how} the image of 96 x 72"):
+            picture.SeenImage(photo, [box])
     source, other = picture.SeenImage(photo, [(0, 0, 48, 36)]), picture.SeenImage(photo, [(48, 36, 96, 72)])
     pair = picture.SeenPair(source, other, picture.Areas(source, other.boxes))
     assert pair.areas.mask("edit_area").mean() == 0.5

@@ -842,7 +842,9 @@ def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_pa
     file = jsonl(tmp_path / "t.jsonl", plain("a", image="none.png"))
     stage("color_alter", per_task=2, image_side=48)
     before = (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes()
-    error = r"^raw_pairs: color_alter: no pair was kept; data/refused/color_alter\.csv says why"
+    error = (
+        r"^raw_pairs: color_alter: no pair was kept; data/refused/color_alter\.csv says why: image missing: none.png"
+    )
     with pytest.raises(SystemExit, match=error):
         stage("color_alter", sources={"color_alter": {"mine": {"format": "plain", "path": str(file)}}})
     [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())[0]["sources"]

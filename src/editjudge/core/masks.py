@@ -120,7 +120,7 @@ def own_cells(get: Callable[[str], Any]) -> dict[str, Any]:
 def read_own(cells: Mapping[str, Any], load: Load, height: int, width: int) -> tuple[dict[str, Any], ...]:
     """The regions (label, box, mask) of an image of this size.
 
-    Raises RowError: both boxes and masks, another size than the image's, nothing inside the image, an unreadable mask.
+    Raises RowError: both boxes and masks, another size than the image's, a box that reaches beyond it, a broken mask.
     """
     boxes, masks, labels = (_regions(name, cells.get(name)) for name in FIELDS)
     if boxes and masks:
@@ -130,9 +130,9 @@ def read_own(cells: Mapping[str, Any], load: Load, height: int, width: int) -> t
     found: list[dict[str, Any]] = []
     for given in boxes:
         try:
-            found.append({"box": list(regions.clip_box(box(given, "boxes"), height, width)), "mask": None})
+            found.append({"box": list(regions.clip_box(box(given, "boxes"), height, width, over=0)), "mask": None})
         except ValueError as error:
-            raise error if isinstance(error, RowError) else RowError("empty box", str(error)) from error
+            raise error if isinstance(error, RowError) else RowError("box not inside", str(error)) from error
     for mask in (_mask(given, load, height, width) for given in masks):
         if not mask.any():
             raise RowError("empty mask")

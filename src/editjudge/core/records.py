@@ -314,24 +314,23 @@ def sifted(
 ) -> Iterator[tuple[RowWriter, Write]]:
     """Writers of the rows that are kept, of the contract, and of those that are refused, a CSV with these columns.
 
-    Raises TableError, which begins with `nothing`, if the block ends and no row was kept."""
-    with row_writer(path, contract) as kept, csv_writer(refused, columns) as refuse:
-        yield kept, refuse
+    Raises TableError, which begins with `nothing` and ends with why the first was refused, if no row was kept."""
+    first: Row = {}
+    with row_writer(path, contract) as kept, csv_writer(refused, columns) as write:
+        yield kept, lambda row: write(row if first else first.update(row) or row)
         if not kept.count:
-            raise TableError(f"{nothing}; {refused} says why")
+            why = "".join(f": {first[name]}" for name in ("reason", "detail") if first.get(name))
+            raise TableError(f"{nothing}; {refused} says why{why}")
 
 
 def sort_out(rows: Iterable[Row], kept: RowWriter, refuse: Write, field: str, unit: str) -> dict[str, Any]:
     """Write each row: those with a `reason` are refused. Returns what metrics say: how many were kept and refused, and
     under `<field>s` how many of the unit were kept for each value of the field, sorted."""
-    kinds, bad = Counter[str](), 0
+    kinds = Counter[str]()
     for row in rows:
-        if "reason" in row:
-            bad += 1
-            refuse(row)
-        else:
-            kinds[row[field]] += 1
-            kept.add(row)
+        kinds["" if "reason" in row else row[field]] += 1
+        (refuse if "reason" in row else kept.add)(row)
+    bad = kinds.pop("", 0)
     each = [{field: kind, unit: number} for kind, number in sorted(kinds.items())]
     return {"records": kinds.total(), "refused": bad, f"{field}s": each}
 

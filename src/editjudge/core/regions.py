@@ -11,12 +11,13 @@ FloatBox = tuple[float, float, float, float]
 Boxes = np.ndarray | Sequence[FloatBox]
 
 
-def clip_box(box: Sequence[float], height: int, width: int) -> Box:
-    """The part of `box` that lies in the image, rounded outwards. Raises ValueError if nothing is left."""
+def clip_box(box: Sequence[float], height: int, width: int, over: float = np.inf) -> Box:
+    """The part of `box` in the image, rounded outwards. ValueError: there is none, or more than `over` is cut off."""
     x0, y0 = max(int(np.floor(box[0])), 0), max(int(np.floor(box[1])), 0)
     x1, y1 = min(int(np.ceil(box[2])), width), min(int(np.ceil(box[3])), height)
-    if x1 <= x0 or y1 <= y0:
-        raise ValueError(f"box {list(box)} has no area inside the image of {width} x {height}")
+    if (empty := x1 <= x0 or y1 <= y0) or max(-box[0], -box[1], box[2] - width, box[3] - height) > over:
+        how = "has no area inside" if empty else "reaches beyond"
+        raise ValueError(f"box {list(box)} {how} the image of {width} x {height}")
     return x0, y0, x1, y1
 
 

@@ -17,7 +17,7 @@ SHARPNESS = -0.75  # of the cubic kernel
 
 
 class SeenImage:
-    """An image and its boxes, which are clipped to it. Raises ValueError for a box that is wholly outside.
+    """An image and its boxes. Raises ValueError for a box that reaches beyond it, by more than a rounded pixel.
 
     own: the record's own masks, bool, (H, W), which no segmenter need be asked for. found: what the models said of it,
     by what was asked (see table.LOOKS); a ValueError where they could not say."""
@@ -26,7 +26,7 @@ class SeenImage:
         self, rgb: np.ndarray, boxes: Sequence[Sequence[float]], own: Sequence[np.ndarray] = (), is_source: bool = False
     ) -> None:
         self.rgb, self.own, self.is_source = rgb, own, is_source
-        self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2]) for box in boxes)
+        self.boxes = tuple(regions.clip_box(box, rgb.shape[0], rgb.shape[1], over=1) for box in boxes)
         self.source_boxes = self.boxes  # an edit's are those of its source, see SeenPair
         self.found: dict[str, Any] = {"masks": list(own)} if own and self.boxes else {}
 
