@@ -103,11 +103,9 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
 
 def strata(kept: Sequence[Item], rows: Rows) -> list[dict[str, Any]]:
     """Accuracy on each kind of item, an unscored one counting as wrong; empty where the benchmark has no kinds."""
-    found: dict[str, list[tuple[bool, str]]] = {}
-    for item, row in zip(kept, rows, strict=True):
-        if item.stratum is not None:
-            found.setdefault(item.stratum, []).append((row["winner"] == row["truth"], item.cluster))
-    return [{"stratum": name} | agreement.share(*zip(*each, strict=True)) for name, each in sorted(found.items())]
+    both = [(item.stratum, row["winner"] == row["truth"], item.cluster) for item, row in zip(kept, rows, strict=True)]
+    own = {name: [told for kind, *told in both if kind == name] for name in sorted({kind for kind, *_ in both if kind})}
+    return [{"stratum": name} | agreement.share(*zip(*each, strict=True)) for name, each in own.items()]
 
 
 def published(form: str, report: Mapping[str, Any]) -> Rows:

@@ -43,9 +43,8 @@ def rle_mask(counts: str | Sequence[int], height: int, width: int) -> np.ndarray
 
 
 def _unpacked(text: str) -> list[int]:
-    """COCO's packed run lengths: five bits a character; from the fourth run on, less the last but one.
-
-    Source: the format as cocoapi's maskApi.c documents it."""
+    """COCO's packed run lengths: five bits a character; from the fourth run on, less the last but one. Source: the
+    format as cocoapi's maskApi.c documents it."""
     runs: list[int] = []
     value = shift = 0
     for byte in text.encode("latin-1"):

@@ -169,9 +169,8 @@ def _line(where: str, kind: Any, error: Any) -> str:
 
 
 def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], list[Any], list[Any]]:
-    """The keys of a place, the types that have the last one, and the types that it may have.
-
-    Where a class is chosen, pydantic puts the value that chooses it between the keys; `side_by_side` puts `model`."""
+    """The keys of a place, the types that have the last one, and the types that it may have. Where a class is chosen,
+    pydantic puts the value that chooses it between the keys; `side_by_side` puts `model`."""
     keys, owners, beside, kinds = list[str | int](), list[Any](), list[Any](), _members(kind)
     for part in (part for part in place if part != "[key]"):
         if len(kinds) > 1:

@@ -189,9 +189,8 @@ tab_separated = partial(delimited, delimiter="\t")
 
 
 def _cells(file: Path, lines: TextIO, delimiter: str) -> Iterator[list[str] | RowError]:
-    """The cells of each row, the names of the columns first, without empty lines.
-
-    A row that is broken within its line is a RowError; an open quote may have swallowed other rows: TableError."""
+    """The cells of each row, the names of the columns first, without empty lines. A row that is broken within its line
+    is a RowError; an open quote may have swallowed other rows: TableError."""
     rows, number = csv.reader(lines, delimiter=delimiter, strict=True), -1
     while True:
         before = rows.line_num

@@ -7,7 +7,7 @@ the edit has to preserve, to the same edit carried out cleanly, which for a loca
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import cv2
@@ -134,9 +134,8 @@ def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Made:
 
 
 def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
-    """Edits the whole box: the object's box and a margin around it, or, where the object is kept, less than it.
-
-    Of a tone, which has no object: a box of `strength` of the image's area, at a random place."""
+    """Edits the whole box: the object's box and a margin around it, or, where the object is kept, less than it. Of a
+    tone, which has no object: a box of `strength` of the image's area, at a random place."""
     height, width = scene.mask.shape
     operation = scene.edit["operation"]
     if operation == "tone":
@@ -198,33 +197,33 @@ def _noisy(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarra
     return np.clip(scene.clean + 40 * strength * rng.standard_normal(scene.clean.shape), 0, 255).astype(np.uint8)
 
 
-def _mirrored(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
-    return _elsewhere(scene, strength, rng, lambda part: part[:, ::-1])
-
-
-def _smeared(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
-    return _elsewhere(scene, strength, rng, lambda part: cv2.GaussianBlur(part, (0, 0), 5))
-
-
-def _tinted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
-    tint = np.array([rng.choice([-25, 25]), *rng.uniform(-40, 40, 2)], np.float32)
-    return _elsewhere(scene, strength, rng, lambda part: images.from_lab(images.to_lab(part[::-1].copy()) + tint))
-
-
 def _elsewhere(
-    scene: Scene, strength: float, rng: np.random.Generator, made_of: Callable[[np.ndarray], np.ndarray]
+    scene: Scene,
+    strength: float,
+    rng: np.random.Generator,
+    become: Callable[[np.ndarray, np.random.Generator], np.ndarray],
 ) -> np.ndarray:
-    """Something else becomes of a box of the image, at a random place, as far as it had to stay."""
+    """A box of the image at a random place becomes something else, as far as it had to stay."""
     height, width = scene.mask.shape
     h, w = (max(int(side * (0.1 + 0.6 * strength)), 8) for side in (height, width))
     y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
     image, box = scene.clean.copy(), (slice(y, y + h), slice(x, x + w))
-    image[box] = made_of(image[box])
+    image[box] = become(image[box], rng)
     return np.where(scene.preserve[..., None], image, scene.clean)
 
 
+def _tinted(part: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    tint = np.array([rng.choice([-25, 25]), *rng.uniform(-40, 40, 2)], np.float32)
+    return images.from_lab(images.to_lab(part[::-1].copy()) + tint)
+
+
 DAMAGES: dict[str, Damage] = {"box": _box, "leaky": _leaky, "regenerated": _regenerated, "shifted": _shifted}
-UNSEEN: dict[str, Damage] = {"mirrored": _mirrored, "noisy": _noisy, "smeared": _smeared, "tinted": _tinted}
+UNSEEN: dict[str, Damage] = {
+    "mirrored": partial(_elsewhere, become=lambda part, _rng: part[:, ::-1]),
+    "noisy": _noisy,
+    "smeared": partial(_elsewhere, become=lambda part, _rng: cv2.GaussianBlur(part, (0, 0), 5)),
+    "tinted": partial(_elsewhere, become=_tinted),
+}
 """Damages that no editor does, so that no training pair has them."""
 
 

@@ -56,10 +56,9 @@ def explained(
 def _edits(
     rows: Rows, columns: Sequence[Column], counted: set[str], graded: Sequence[tiers.Graded], by_rules: bool
 ) -> dict[str, Row]:
-    """The candidates of a prompt by model. counted: those that were measured and edited.
-
-    tier: or what stands for it, "failed", "unedited" or "unscored". total: z over the areas. values, z: of each column;
-    z over the candidates that count, higher being better. missing: why a column has no value."""
+    """The candidates of a prompt by model. counted: those that were measured and edited. tier: or what stands for it,
+    "failed", "unedited" or "unscored". total: z over the areas. values, z: of each column; z over the candidates that
+    count, higher being better. missing: why a column has no value."""
     grades = {each.candidate.model: each for each in graded}
     rows = sorted(rows, key=lambda row: row["model"])
     measured = {row["model"]: {(m["area"], m["measure"]): m for m in row["measures"]} for row in rows}

@@ -137,7 +137,6 @@ def preferences(setting: EditRewardSource, to: ImageSink) -> Iterator[Row]:
 
 def _preference(sample: Preference, record: reading.Record, test: float, to: ImageSink) -> Row:
     """The row of a sample, its images written. The preferred edit stands second in half of the rows, by its key.
-
     RowError: an image is missing or broken."""
     source, *names = added(to, record, sample.source, sample.a.name, sample.b.name)
     both = zip((sample.a, sample.b), names, strict=True)

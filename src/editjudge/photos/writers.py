@@ -139,9 +139,8 @@ def _filled(edit: PlannedEdit, rng: np.random.Generator) -> EditText | str:
 
 
 def _drawn(region: PhotoRegion, photo: Photo, behind: bool) -> photos.Region | None:
-    """A region as one that is drawn, by the outline of its largest part, the first of those as large.
-
-    Of a background what stands before it: that is what its edits are told. None where it has no area."""
+    """A region as one that is drawn, by the outline of its largest part, the first of those as large. Of a background
+    what stands before it: that is what its edits are told. None where it has no area."""
     mask = region.pixels(photo.height, photo.width)
     parts, _ = cv2.findContours(
         (~mask if behind else mask).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE

@@ -302,9 +302,8 @@ def nodes(graph: Mapping[str, Any], values: Mapping[str, Any], records: Mapping[
 
 
 def _meet(outs: Iterable[Any], deps: Iterable[str]) -> bool:
-    """Whether one of the deps can be one of the outs for some values of their placeholders, such as ${key}.
-
-    A dep that begins with a placeholder is a user's file."""
+    """Whether one of the deps can be one of the outs for some values of their placeholders, such as ${key}. A dep that
+    begins with a placeholder is a user's file."""
     names = [out if isinstance(out, str) else next(iter(out)) for out in outs]
     made, read = ([PLACE.sub("*", path).split("/") for path in each] for each in (names, deps))
     return any(

@@ -45,7 +45,6 @@ function showResults(results) {
   put("win-rates", winRates(results.boards));
   put("judges", judgeTables(results.judges, results.judge_charts));
   put("training", training(results.training, results.judges));
-  put("measures", results.response.length ? smallCharts(results.response) : [nothing("plots/measure_response.csv is not here: dvc repro measure_response makes it.")]);
   put("coverage", results.coverage.length ? smallCharts(results.coverage) : [nothing("plots/coverage.csv is not here: dvc repro filter makes it.")]);
   put("failed", failedTable(results.failures));
   put("graph", graph(results.graph));

@@ -100,9 +100,8 @@ def _first(value: Any, field: str) -> Any:
 
 
 def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Build:
-    """Rows that hold all three under these names; a key with {} is made of the row's number in the source.
-
-    is_list: the image is the first of a list, and of a dialogue (`data`) the first turn, which needs no other."""
+    """Rows that hold all three under these names; a key with {} is made of the row's number in the source. is_list: the
+    image is the first of a list, and of a dialogue (`data`) the first turn, which needs no other."""
 
     def build(record: Record, source: SourceSetting, _task: str) -> Draft:
         if is_list and record.get("data") is not None:
@@ -204,9 +203,8 @@ def _edit_task(record: Record) -> str | None:
 
 
 def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
-    """One's own table, or a data set on disk; the fields may have other names.
-
-    A data set without keys has its rows' numbers if no field is named."""
+    """One's own table, or a data set on disk; the fields may have other names. A data set without keys has its rows'
+    numbers if no field is named."""
     image = picture(record.get(source.image or "image"), source.image or "image")
     instruction, own = record.text(source.instruction or "instruction"), masks.own_cells(record.get)
     keyless = source.format == "datasets" and source.key is None and record.get("key") is None

@@ -187,9 +187,8 @@ def gaps(report: Mapping[str, Any]) -> list[Gap]:
 
 
 def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask | None:
-    """What the row is if it is not the task's; one without a name is, unless names were asked for.
-
-    A row whose name cannot be read is the task's, too, and is refused where it is built."""
+    """What the row is if it is not the task's; one without a name is, unless names were asked for. A row whose name
+    cannot be read is the task's, too, and is refused where it is built."""
     try:
         name = formats.FORMATS[source.format].name(record)
     except RowError:

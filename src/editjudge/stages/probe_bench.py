@@ -28,14 +28,7 @@ from editjudge.statistics import agreement
 
 # Of the other tasks the measures also judge what an edit may change, where more of the edit is more change.
 TASKS = ("color_alter", "subject_add", "subject_remove", "tone_transfer")
-BASELINES = (
-    "least mean colour difference",
-    "fewest changed pixels",
-    "highest SSIM",
-    "fewest JPEG bytes",
-    "least edited",
-)
-STRATA = {1: "agrees", -1: "misleads", 0: "tie"}  # the least mean colour difference with the truth
+BASELINES = ("least colour difference", "fewest changed pixels", "highest SSIM", "fewest JPEG bytes", "least edited")
 # The damage that each kind of embedded editor aims at in the easy pairs, mean ΔE; those of `editors` do not count.
 AMOUNTS = {"unedited": 0.0, "precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0}
 EDITS, TIE_EVERY, PASSES = 12, 30, 6
@@ -105,19 +98,15 @@ def choose(
         right.append(np.array([np.sign(np.subtract(b.whole, a.whole)) for a, b in pairs[-1]]))
     taken: list[int | None] = [None] * len(edits)
     balance: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(BASELINES)))
-    for n in [*range(len(edits))] * PASSES:
-        if not pairs[n]:
-            continue
-        groups = [(prompts[n].get(name, name), weight) for name, weight in BALANCED]
-        if taken[n] is not None:
-            for name, _ in groups:
-                balance[name] -= right[n][taken[n]]
-        costs = sum(weight * ((balance[name] + right[n]) ** 2).sum(1) for name, weight in groups)
+    for n in [n for n, found in enumerate(pairs) if found] * PASSES:
+        groups = {prompts[n].get(name, name): weight for name, weight in BALANCED}
+        was = 0 if taken[n] is None else right[n][taken[n]]
+        others = {name: balance[name] - was for name in groups}
+        costs = sum(weight * ((others[name] + right[n]) ** 2).sum(1) for name, weight in groups.items())
         taken[n] = best = int(np.argmin(costs))
-        for name, _ in groups:
-            balance[name] += right[n][best]
-    none = [(own[-2], own[-1]) if tie else None for own, tie in zip(edits, tied, strict=True)]
-    return [other if n is None else its[n] for n, its, other in zip(taken, pairs, none, strict=True)]
+        balance |= {name: found + right[n][best] for name, found in others.items()}
+    each = zip(taken, pairs, edits, tied, strict=True)
+    return [(own[-2], own[-1]) if tie else None if n is None else its[n] for n, its, own, tie in each]
 
 
 def _better(a: Edit, b: Edit, least_gap: float) -> bool:
@@ -128,14 +117,15 @@ def _better(a: Edit, b: Edit, least_gap: float) -> bool:
 def probe_row(prompt: records.Row, pair: tuple[Edit, Edit], swapped: bool) -> records.Row:
     """A row of the probe of two edits, the better one first, or of two alike; swapped: the sides are exchanged."""
     better, worse = pair
-    sign = int(np.sign(worse.whole[0] - better.whole[0])) if better.damage != worse.damage else 0
     shown = [(each.png, each.kind, each.damage) for each in (reversed(pair) if swapped else pair)]
-    return _row(prompt, SIDES[int(swapped)] if sign else "Tie", *zip(*shown, strict=True)) | {"stratum": STRATA[sign]}
+    if better.damage == worse.damage:
+        return _row(prompt, "Tie", *zip(*shown, strict=True)) | {"stratum": "tie"}
+    stratum = "agrees" if better.whole[0] < worse.whole[0] else "misleads"  # what the first of BASELINES does
+    return _row(prompt, SIDES[int(swapped)], *zip(*shown, strict=True)) | {"stratum": stratum}
 
 
 def make_pair(prompt: records.Row, amounts: Mapping[str, float], least_gap: float, seed: int) -> records.Row | None:
-    """A row of probe_easy: two edits of a prompt by editors drawn at random; None where no damages are `least_gap`
-    (mean ΔE) apart."""
+    """A row of probe_easy: two edits by editors drawn at random; None where no damages are `least_gap` (ΔE) apart."""
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
     source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
     edits = {kind: procedural.edit_image(source, edit, kind, amounts[kind], rng) for kind in sorted(amounts)}
@@ -157,11 +147,8 @@ def _row(prompt: records.Row, winner: str, pngs: Sequence[bytes], *known: Sequen
 def baselines(chosen: Sequence[tuple[records.Row, tuple[Edit, Edit]]]) -> list[records.Row]:
     """How often each of BASELINES is right on the pairs that are no ties, with 95 % intervals over photos."""
     told = [(prompt["origin"], a.whole, b.whole) for prompt, (a, b) in chosen if a.damage != b.damage]
-    return [
-        {"baseline": name} | agreement.share([a[n] < b[n] for _, a, b in told], [photo for photo, *_ in told])
-        for n, name in enumerate(BASELINES)
-        if told
-    ]
+    right = [(name, [a[n] < b[n] for _, a, b in told]) for n, name in enumerate(BASELINES) if told]
+    return [{"baseline": name} | agreement.share(its, [photo for photo, *_ in told]) for name, its in right]
 
 
 def counts(rows: Sequence[records.Row], prompts: int) -> dict[str, Any]:
@@ -177,9 +164,7 @@ def run() -> None:
     setting = section(values, "probe_bench", ProbeBenchSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
 
-    def prompts_of(
-        per_task: int, tasks: Sequence[str]
-    ) -> list[records.Row]:  # other tasks have nothing with known damage
+    def prompts_of(per_task: int, tasks: Sequence[str]) -> list[records.Row]:  # of others no damage is known
         own = [task for task in params.leaf(values, "tasks") if task in tasks]
         return [row for task in own for row in scenes.make_pairs(task, "benchmark", per_task, side, setting.seed)]
 

@@ -90,9 +90,8 @@ def estimate(statistic: Statistic, by_cluster: np.ndarray) -> Estimate:
 
 
 def _around(value: float, without: np.ndarray) -> Estimate:
-    """The t interval of the pseudo-values: around the value less the bias that the jackknife finds.
-
-    without: the values without each cluster. A mean has no bias; an agreement of few photos has."""
+    """The t interval of the pseudo-values: around the value less the bias that the jackknife finds. without: the values
+    without each cluster. A mean has no bias; an agreement of few photos has."""
     count = len(without)
     error = _error(without)
     if error is None or error < NOTHING:

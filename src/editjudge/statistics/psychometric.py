@@ -155,9 +155,8 @@ def _profile(log_threshold: float, gaps: np.ndarray, worth: np.ndarray) -> float
 
 
 def _variance_ratio(curve: Curve, gaps: np.ndarray, worth: np.ndarray, place: np.ndarray) -> float:
-    """The variance of the threshold's logarithm over clusters (rows' places (n,)) over that of independent rows.
-
-    From the scores and the information of the parameters that the fit left free; 0 where these tell nothing of it."""
+    """The variance of the threshold's logarithm over clusters (rows' places (n,)) over that of independent rows. From
+    the scores and the information of the parameters that the fit left free; 0 where these tell nothing of it."""
     rest, chance, steep = _chances(gaps, curve.scale, curve.shape, curve.lapse)
     by_shape = steep * (np.log(gaps / curve.scale) - LOG_HALF / curve.shape)
     slopes = np.column_stack([-steep, by_shape, rest - 1])  # of psi, by log threshold, log b and l

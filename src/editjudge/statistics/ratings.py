@@ -368,12 +368,11 @@ def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[n
 
 
 def _newton(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The solution (K + D,), its Hessian, and whether its last step, which is taken, was below _TOLERANCE.
-
-    parameters: abilities of 0, and log nu: 0, or the limit at which it is fixed. In the Hessian, the rows and columns
-    of what is fixed are those of the identity. The damping log(1 + d) / d, with d the largest change of a match's
-    log-odds, makes every step a descent without a line search: T. Sun and Q. Tran-Dinh, Generalized self-concordant
-    functions, Math. Program. 178 (2019), nu = 2."""
+    """The solution (K + D,), its Hessian, and whether its last step, which is taken, was below _TOLERANCE. parameters:
+    abilities of 0, and log nu: 0, or the limit at which it is fixed. In the Hessian, the rows and columns of what is
+    fixed are those of the identity. The damping log(1 + d) / d, with d the largest change of a match's log-odds, makes
+    every step a descent without a line search: T. Sun and Q. Tran-Dinh, Generalized self-concordant functions, Math.
+    Program. 178 (2019), nu = 2."""
     k, fixed, converged = counts.n_models, parameters != 0, False
     free = np.outer(~fixed, ~fixed)
     for _ in range(_MOST_STEPS):

@@ -330,7 +330,6 @@ def _known(base: Base, name: str) -> str:
 
 def _by_peft(folder: Path, config: Mapping[str, Any], net: Any) -> tuple[dict[str, float], dict[str, tuple[int, ...]]]:
     """The scale of each layer that an adapter with these settings adds to, and the shapes of the adapter's tensors.
-
     FileError: peft knows no such adapter of the model; it does something else than a merge follows."""
     from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
     from peft.tuners.lora import Linear, LoraLayer

@@ -115,11 +115,9 @@ def blocks(rows: int, width: int) -> Iterator[slice]:
 
 
 class _Search:
-    """Finds the row that is farthest from the centres so far.
-
-    nearest: (N,) cosine to the nearest of the first `seen` centres, a lower bound of that to the nearest of all; inf
-    for a row that is out. front: the rows whose bounds are lowest, all compared with every centre; no other row's bound
-    is below `bound`."""
+    """Finds the row that is farthest from the centres so far. nearest: (N,) cosine to the nearest of the first `seen`
+    centres, a lower bound of that to the nearest of all; inf for a row that is out. front: the rows whose bounds are
+    lowest, all compared with every centre; no other row's bound is below `bound`."""
 
     def __init__(self, rows: np.ndarray, scale: np.ndarray, most: int, threads: Executor) -> None:
         self.rows, self.scale, self.threads = np.asarray(rows), scale, threads
