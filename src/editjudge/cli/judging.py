@@ -90,7 +90,7 @@ def compare(
         rows += [(f"  asked as {order}", _said(each), each.p_a)
                  for order, each in (("A, B", both.forward), ("B, A", both.backward))]  # fmt: skip
         if _is_tiny(values, name):
-            complain("compare", f"{name} is the tiny judge of the embedded graph, for demonstration: to judge, use"
+            complain("compare", f"{name} is a tiny judge for demonstration, it sees how much changed, not where: use"
                      " --judge measures --task TASK --box X0 Y0 X1 Y1, or a model's folder or hub id")  # fmt: skip
     table(("judge", "winner", "p(A)"), rows)
     if figures:
