@@ -2,7 +2,7 @@
 
     python -m tools.example
 
-The pair is made as the stage probe_bench makes it; the verdicts are those in data/verdicts/probe_easy.parquet.
+The pair is made as the stage probe_bench makes it; the verdicts are those in data/verdicts/probe.parquet.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import ProbeBenchSetting, RawPairs
 from editjudge.stages import probe_bench
 
-KEY = "subject_add-benchmark-00022"
-PICTURE, VERDICTS = Path("docs/pair.jpg"), Path("data/verdicts/probe_easy.parquet")
+KEY, SHOWN = "color_alter-benchmark-00047", (0, 7)  # of the edits of the prompt, those of the pair
+PICTURE, VERDICTS = Path("docs/pair.jpg"), Path("data/verdicts/probe.parquet")
 WIDTH, GAP, LINE, SIZE = 256, 10, 26, 15  # in pixels
 INK = (31, 35, 40)
 
 
 def pair() -> records.Row:
-    """The pair, as data/probe_easy.parquet has it."""
+    """The pair, as data/probe_bench.parquet has it; it is made without choosing all others."""
     values = params.load()
     setting = section(values, "probe_bench", ProbeBenchSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
-    prompts = scenes.make_pairs(KEY.partition("-")[0], "benchmark", setting.easy_per_task, side, setting.seed)
+    prompts = scenes.make_pairs(KEY.partition("-")[0], "benchmark", setting.per_task, side, setting.seed)
     [prompt] = [prompt for prompt in prompts if prompt["key"] == KEY]
-    made = probe_bench.make_pair(prompt, probe_bench.AMOUNTS, setting.least_gap, setting.seed)
-    assert made
-    return made
+    made = probe_bench.make_edits(prompt, setting.seed)
+    better, worse = (made[n] for n in SHOWN)
+    return probe_bench.probe_row(prompt, (better, worse), swapped=False)
 
 
 def picture(made: records.Row) -> np.ndarray:
@@ -56,12 +56,11 @@ def picture(made: records.Row) -> np.ndarray:
 
 def sentence(verdicts: Mapping[str, records.Row]) -> str:
     """What the judges say of it, by judge."""
-    judge, base, measures = (verdicts[name] for name in ("pvc_judge", "base", "measures"))
-    sides = {row["winner"].removeprefix("Image ") for row in (judge, measures)}
-    assert sides == {judge["truth"].removeprefix("Image ")} != {base["winner"].removeprefix("Image ")}
+    judge, measures = verdicts["pvc_judge"], verdicts["measures"]
+    assert measures["winner"] == measures["truth"] == "Image A" != judge["winner"]
     return (
-        f"An easy pair of the probe. {sides.pop()} kept the rest of the photo: the measures say so, and the trained"
-        f" judge (p {judge['p_a']:.2f}). Its base did not."
+        "A pair of the probe. A did what was asked and kept the rest. B did half of it and damaged a cheek. The"
+        f" measures look there: A. The tiny trained judge sees that B changed less in all: B (p {1 - judge['p_a']:.2f})."
     )
 
 

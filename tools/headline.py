@@ -34,8 +34,7 @@ def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Row]:
             asked = [(judge, figure) for judge, figure in judges.items() if " " not in judge]
             yield from (row(f"accuracy on {benchmark}: {judge}", figure) for judge, figure in asked)
             if known := [figure["value"] for judge, figure in judges.items() if " " in judge]:  # no judge has a space
-                ends = f"{min(known):.3f}", f"{max(known):.3f}"
-                yield f"accuracy on {benchmark}: {len(known)} without places", " to ".join(dict.fromkeys(ends)), "-"
+                yield row(f"accuracy on {benchmark}: best that sees no places", {"value": max(known)})
     yield from (row(f"gain by training: {where}", figure) for where, figure in summary["gain"].items())
     for benchmark, figure in list(summary["position_bias"].items())[:1]:
         yield row(f"first image preferred on {benchmark}", figure)
