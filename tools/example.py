@@ -60,7 +60,8 @@ def sentence(verdicts: Mapping[str, records.Row]) -> str:
     assert measures["winner"] == measures["truth"] == "Image A" != judge["winner"]
     return (
         "A pair of the probe. A did what was asked and kept the rest. B did half of it and damaged a cheek. The"
-        f" measures look there: A. The tiny trained judge sees that B changed less in all: B (p {1 - judge['p_a']:.2f})."
+        " measures look there: A. The tiny trained judge sees that B changed less in all:"
+        f" B (p {1 - judge['p_a']:.2f})."
     )
 
 

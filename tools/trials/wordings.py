@@ -2,8 +2,7 @@
 
     python -m tools.trials.wordings [--model models/tiny_base] [--benchmark data/probe_bench.parquet ...]
 
-Ties are left out. In the words that it was taught (tools/tiny_base/looks.py) it answers what it was taught, which says
-nothing of which edit kept more.
+Ties are left out. The last words are those that it was taught (tools/tiny_base/looks.py).
 """
 
 import argparse
@@ -23,7 +22,6 @@ from tools.tiny_base import looks
 LOOKING = yaml.safe_load(Path(looks.__file__).with_name("looking.yaml").read_text())
 WORDS = (
     "Which edit changed less?",
-    "Which edit changed less in the left half?",
     "Which edit kept more of the source?",
     "Which edit is more like the source?",
     "Which edit preserves better what the instruction does not name?",
@@ -33,7 +31,7 @@ WORDS = (
     "Which edit is the better one?",
     "Which edit changed more?",
     "zorf?",
-    *looks.QUESTIONS,
+    *(text for text in looks.QUESTIONS if "changed less" in text),
 )
 
 
