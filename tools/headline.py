@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SUMMARY, PAIRS = Path("metrics/summary.json"), Path("metrics/train_pairs.json")
-UNTOLD = ("_agrees", "_tie")  # strata whose figures stand in metrics/summary.json alone
+UNTOLD = ("probe_agrees", "probe_tie")  # strata whose figures stand in metrics/summary.json alone
 Row = tuple[str, str, str]
 """What it is, its value, its interval."""
 
@@ -30,7 +30,7 @@ def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Row]:
     for known in pairs["known_truth"]:
         yield row("  that name the truly better edit", {"value": known["share_right"]})
     for benchmark, judges in summary["accuracy"].items():
-        if not benchmark.endswith(UNTOLD):
+        if benchmark not in UNTOLD:
             asked = [(judge, figure) for judge, figure in judges.items() if " " not in judge]
             yield from (row(f"accuracy on {benchmark}: {judge}", figure) for judge, figure in asked)
             if known := [figure["value"] for judge, figure in judges.items() if " " in judge]:  # no judge has a space

@@ -187,7 +187,7 @@ def test_boards_have_the_whole_and_each_task_and_dimension() -> None:
             assert found["rates"][row][column] == rates[models.index(one)][models.index(other)]
 
 
-@pytest.mark.parametrize(("words", "chance"), [("A B", 1 / 2), ("A B Tie", 1 / 3), ("A bad good B", 1 / 3), ("", None)])
+@pytest.mark.parametrize(("words", "chance"), [("A B", 1 / 2), ("A B Tie", 1 / 3), ("A bad good B", 1 / 2), ("", None)])
 def test_chance(words: str, chance: float | None) -> None:
     names = {"A": "Image A", "B": "Image B", "bad": "Both bad", "good": "Both good"}
     said = [{"verdict": names.get(word, word), "items": 1} for word in words.split()]

@@ -57,8 +57,7 @@ function boardTable(board) {
       known(row.low) ? make("span", { class: "soft" }, `${show(row.low, 0)} to ${show(row.high, 0)}`) : null] },
   ];
   if (board.models.some((row) => known(row.known_damage))) columns.push(column("known_damage", "Damage", 1, { kind: "extra" }));
-  const own = board.models.map((row) => row.matches);
-  if (new Set(own).size > 1) columns.push(column("matches", "Matches", 0, { kind: "extra" }));
+  else if (new Set(board.models.map((row) => row.matches)).size > 1) columns.push(column("matches", "Matches", 0, { kind: "extra" }));
   return table(columns, board.models, { sortable: true, label: "Ratings of the models", kind: "board" });
 }
 

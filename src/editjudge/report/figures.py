@@ -130,10 +130,10 @@ def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 
 def chance(report: Mapping[str, Any]) -> float | None:
-    """The accuracy of guessing among the verdicts that people gave; "Both good" and "Both bad" count as a Tie."""
-    given = {row["verdict"] for row in report["benchmark"][0]["verdicts"]}
-    sides = len(given & {"Image A", "Image B"}) + bool(given - {"Image A", "Image B"})
-    return 1 / sides if sides else None
+    """The accuracy of the best guess: a side, or always a Tie; "Both good" and "Both bad" count as one."""
+    given = {row["verdict"]: row["items"] for row in report["benchmark"][0]["verdicts"]}
+    sided = sum(given.get(side, 0) for side in ("Image A", "Image B"))
+    return max(sided / 2, sum(given.values()) - sided) / sum(given.values()) if given else None
 
 
 def _judge(row: Mapping[str, Any]) -> Row:
