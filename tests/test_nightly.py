@@ -25,7 +25,7 @@ def test_short():
 """,
     "tests/helpers/helper.py": "YES = True\n",
     "data/values.yaml": "value: 1\n",
-    "conftest.py": 'pytest_plugins = ["nightly"]\n',
+    "tests/conftest.py": 'pytest_plugins = ["nightly"]\n',
     "pytest.ini": "[pytest]\nmarkers = nightly\npythonpath = tests/helpers\n",
 }
 
@@ -71,9 +71,21 @@ def test_it_is_skipped_with_a_reason_until_a_file_changes(project: Path) -> None
 def test_what_fails_is_forgotten_and_other_files_are_kept(project: Path) -> None:
     (project / nightly.LOCK).write_text(json.dumps({"a.py::test_a": "1", "a.py::test_b": "1", "b.py::test_c": "1"}))
     writer = nightly.Writer(project)
-    for name, passed in (("a.py::test_a", True), ("a.py::test_a", False), ("a.py::test_d", True)):
-        properties = [("nightly", "2")]
-        writer.pytest_runtest_logreport(SimpleNamespace(nodeid=name, passed=passed, user_properties=properties))
+    told = [
+        ("a", "setup", True),
+        ("a", "call", False),
+        ("a", "teardown", True),
+        ("b", "setup", True),
+        ("e", "setup", True),
+    ]
+    told += [("d", when, True) for when in ("setup", "call", "teardown")]
+    for name, when, passed in told:
+        report = SimpleNamespace(
+            nodeid=f"a.py::test_{name}", when=when, passed=passed, user_properties=[("nightly", "2")]
+        )
+        writer.pytest_runtest_logreport(report)
+    died = SimpleNamespace(nodeid="a.py::test_e", when="???", passed=False, user_properties=[])
+    writer.pytest_runtest_logreport(died)
     writer.pytest_sessionfinish()
     assert json.loads((project / nightly.LOCK).read_text()) == {"a.py::test_d": "2", "b.py::test_c": "1"}
 
@@ -86,7 +98,8 @@ def test_what_fails_is_forgotten_and_other_files_are_kept(project: Path) -> None
         (FILE, "assert helper.YES", "assert helper.YES is True", True),
         ("tests/helpers/helper.py", "True", "1", True),
         ("data/values.yaml", "1", "2", True),
-        ("conftest.py", "\n", "\n\n", False),
+        ("tests/conftest.py", '["nightly"]', '["nightly", *[]]', True),
+        ("tests/conftest.py", "\n", "\n\n", False),
     ],
 )
 def test_what_moves_its_digest(project: Path, name: str, old: str, new: str, moves: bool) -> None:

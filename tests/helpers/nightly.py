@@ -1,8 +1,9 @@
 """Tests that run nightly, and else only where something that they depend on has changed: by a lock, as DVC's stages.
 
 A test with `@pytest.mark.nightly(*names)` depends on its own text and its file's, without the file's other tests; on
-the helpers and tools that it imports; and on the files and folders that it names. Where none of these lies in src/, it
-depends on every module of ours that it can reach by imports. Comments and docstrings do not count.
+conftest.py, and the helpers and tools that both import; and on the files and folders that it names. Where none of
+these lies in src/, it depends on every module of ours that it can reach by imports. Comments and docstrings do not
+count.
 
 tests/nightly.lock has the digest of all that at each test's last pass. `make test` skips a test whose digest that is;
 `make nightly` runs all of them and writes the lock."""
@@ -49,7 +50,9 @@ def _module_of(path: Path) -> str:
 
 def digest(root: Path, file: Path, test: str, names: tuple[str, ...]) -> str:
     """Of all that a test in a file depends on."""
-    trees, waiting, modules = {file: _tree(file, test)}, [file], set[str]()
+    trees, modules = {file: _tree(file, test)}, set[str]()
+    trees |= {each: _tree(each) for each in [root / "tests/conftest.py"] if each.is_file()}
+    waiting = [*trees]
     while waiting:
         for name in _imported(trees[waiting.pop()]):
             path = name.replace(".", "/")
@@ -84,12 +87,13 @@ class Writer:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.passed: dict[str, str | None] = {}  # a test's digest; None: it failed or was skipped
+        self.passed: dict[str, str | None] = {}  # a test's digest; None: it has begun, and failed or never ended
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if known := dict(report.user_properties).get("nightly"):
-            so_far = self.passed.get(report.nodeid, known)
-            self.passed[report.nodeid] = so_far if report.passed else None
+        known = dict(report.user_properties).get("nightly")
+        if known or report.nodeid in self.passed:  # of a process that died the report has no properties
+            ended = report.when == "teardown" and self.passed.get(report.nodeid)
+            self.passed[report.nodeid] = known if report.passed and (report.when == "call" or ended) else None
 
     def pytest_sessionfinish(self) -> None:
         ran = {name.partition("::")[0] for name in self.passed}

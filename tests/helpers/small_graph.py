@@ -24,7 +24,7 @@ def built(folder: Path) -> Path:
         if not (folder / SAID).exists() and not (folder / FAILED).exists():
             try:
                 run(folder)
-            except Exception as error:
+            except BaseException as error:  # of a test's time limit, too
                 (folder / FAILED).write_text(str(error))
                 raise
         assert not (folder / FAILED).exists(), (folder / FAILED).read_text()
