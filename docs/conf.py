@@ -6,7 +6,7 @@ from sphinx.application import Sphinx
 
 project = "editjudge"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
-include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "stages/README.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "stages/README.md", "tools/tiny_base/README.md"]
 root_doc = "docs/tasks"
 html_theme = "furo"
 html_show_copyright = False
