@@ -78,7 +78,7 @@ repro-scorers:
 
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev
-	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5 -rs
+	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5 -rfEs
 
 nightly: setup-dev
 	python -m pytest -n 2 --dist loadfile -m nightly --nightly --durations=20

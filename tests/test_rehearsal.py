@@ -40,9 +40,9 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
         time.sleep(0.01)
     os.killpg(graph.pid, signal.SIGKILL)
     graph.wait()
+    settled(servers.edits)
     before = kept(cache)
     assert before >= 2
-    settled(servers.edits)
     asked = sum(servers.edits.log()["came"].values())
     copy.run(*rehearsal.DVC, "repro")
     counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")

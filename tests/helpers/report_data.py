@@ -66,9 +66,10 @@ def write(folder: Path, prompts: int = 4, side: int = 48) -> dict[str, Any]:
     write_row("gedit_bench.parquet", [arena_row(row) for row in rows], "gedit_bench")
     write_row("matches.parquet", [match for row in rows for match in _matches(row["key"], rng)], "matches")
     bench = [_item(row, edits[row["key"]]) for row in rows]
-    write_row("probe_bench.parquet", bench, "vcreward_bench")
     verdicts = [_verdict(item, judge, rng) for judge in ("pvc_judge", "base") for item in bench]
-    write_row("verdicts/probe.parquet", verdicts, "verdicts")
+    for name, items, said in (("probe_bench", bench, verdicts), ("probe_easy", [], [])):
+        write_row(f"{name}.parquet", items, "vcreward_bench")
+        write_row(f"verdicts/{name.removesuffix('_bench')}.parquet", said, "verdicts")
     return values()
 
 

@@ -316,4 +316,4 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     pairs = train_pairs.to_rows(chosen, instructions, sums, 42)
     records.check("train_pairs", pairs, "pairs")
     assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
-    assert train_pairs.share_right(train_pairs.truth(chosen)) > 0.5
+    assert sum(train_pairs.truth(chosen).values()) == len(chosen), "of each pair it is known whether it is right"

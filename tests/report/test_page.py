@@ -101,7 +101,7 @@ def first_column(page: Page) -> list[str]:
 
 def test_every_chart_is_drawn(opened: Page) -> None:
     draw_all(opened)
-    assert opened.locator(".chart").count() > 20
+    assert opened.locator(".chart").count() > 12
     assert opened.locator("#graph svg rect").count() >= 15
 
 
@@ -376,9 +376,7 @@ def test_blinking_can_be_paused(opened: Page) -> None:
 
 
 def test_another_report_stands_beside_this_one(opened: Page, site: Path, tmp_path: Path) -> None:
-    other = site.read_text(encoding="utf-8").replace(
-        '"benchmark":"probe","items":480', '"benchmark":"other","items":480'
-    )
+    other = re.sub('"benchmark":"probe","items"', '"benchmark":"other","items"', site.read_text(encoding="utf-8"))
     (tmp_path / "index.html").write_text(other, encoding="utf-8")
     opened.set_input_files("#compare input", tmp_path / "index.html")
     rows = opened.locator("#compare tbody tr")

@@ -164,7 +164,7 @@ def repository(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values = {"tasks": {"color_alter": "object_centric"}, "judges": {"measures": judge}, "benchmarks": benchmarks}
     values["measures"] = {}
     (workdir / "params.yaml").write_text(yaml.safe_dump(values))
-    prompts = scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
+    prompts = scenes.make_pairs("color_alter", "train", 3, 96, seed=0)
     amounts = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
     rows = [probe_bench.make_pair(prompt, amounts, 1.0, seed=1) for prompt in prompts]
     records.write(workdir / "data/small.parquet", rows, "vcreward_bench")

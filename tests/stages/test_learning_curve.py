@@ -38,7 +38,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             | {"winner": "Image A" if first else "Image B", "models": ["good", "bad"][:: 1 if first else -1]}
             | {"damages": [0.0, 9.0][:: 1 if first else -1]}
         )
-    records.write(tmp_path / "data/probe_bench.parquet", bench, "vcreward_bench")
+    records.write(tmp_path / "data/probe_easy.parquet", bench, "vcreward_bench")
     values = params.load(Path(__file__).parents[2] / "params.yaml")
     values["train_judge"] |= {"learning_rate": 3e-3, "max_steps": 24, "global_batch": 8, "held_out_share": 0.0}
     values["learning_curve"] = {"judge": {"shares": [0, 1.0]}}

@@ -76,7 +76,7 @@ def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: lis
 
 
 @pytest.fixture(scope="module")
-def chosen() -> list[tuple[dict, tuple[probe_bench.Edit, probe_bench.Edit]]]:
+def chosen() -> list[tuple[dict, tuple[probe_bench.KnownEdit, probe_bench.KnownEdit]]]:
     asked = [p for task in ("color_alter", "subject_remove") for p in scenes.make_pairs(task, "benchmark", 40, 64, 0)]
     pairs = probe_bench.choose(asked, [probe_bench.make_edits(prompt, 1) for prompt in asked], 1.0, 1)
     return [(prompt, pair) for prompt, pair in zip(asked, pairs, strict=True) if pair]

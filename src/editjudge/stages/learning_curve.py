@@ -30,7 +30,7 @@ from editjudge.statistics import clustered
 from editjudge.training.settings import CurveSetting, MergeSetting, TrainJudgeSetting
 
 PAIRS = Path("data/train_pairs.parquet")
-JUDGE, BENCHMARK = "pvc_judge", "probe_easy"
+JUDGE = "pvc_judge"
 
 
 def part_of(pairs: Sequence[records.Row], share: float, swapped: bool) -> list[records.Row]:
@@ -64,9 +64,8 @@ def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder
 
 def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[list[bool], list[str]]:
     """Whether the judge is right on each pair of the benchmark, and the photo of each."""
-    items = [
-        item for item in forms.load(BENCHMARK, params.leaf(values, f"benchmarks.{BENCHMARK}")) if item.failed is None
-    ]
+    every = forms.load("probe_easy", params.leaf(values, "benchmarks.probe_easy"))
+    items = [item for item in every if item.failed is None]
     prompt = section(values, "train_judge", TrainJudgeSetting).prompt  # which the untrained base knows nothing of
     how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model), "prompt": prompt}
     with opening.open_judge(f"judges.{JUDGE}", how, folder / "answers.sqlite") as judge:

@@ -38,7 +38,7 @@ BALANCED = (("all", 2.0), ("task", 4.0), ("origin", 1.0))  # in what BASELINES a
 
 
 @dataclass(frozen=True)
-class Edit:
+class KnownEdit:
     """png: the edited image. damage, loss: mean ΔE, and 1 - SSIM, of what had to stay. whole: see `whole`."""
 
     png: bytes
@@ -57,11 +57,11 @@ def whole(source: np.ndarray, moments: pixel.Moments, image: np.ndarray, done: f
     return tuple(round(value, 6) for value in values)
 
 
-def make_edits(prompt: records.Row, seed: int) -> list[Edit]:
+def make_edits(prompt: records.Row, seed: int) -> list[KnownEdit]:
     """EDITS edits of a prompt, half of them without damage; the last two are alike in what had to stay, if not all."""
     rng, source = np.random.default_rng([seed, *prompt["key"].encode()]), images.decode(prompt["image"])
     scene = procedural.carry_out(source, procedural.parse_edit(prompt["edit"]))
-    damages, made = sorted((procedural.DAMAGES | procedural.UNSEEN).items()), list[Edit]()
+    damages, made = sorted((procedural.DAMAGES | procedural.UNSEEN).items()), list[KnownEdit]()
     image, moments = source, pixel.Moments(source)
     for n in range(EDITS):
         done, strength = float(rng.uniform(*DONE)), float(np.exp(rng.uniform(*np.log(STRENGTHS))))
@@ -76,13 +76,15 @@ def make_edits(prompt: records.Row, seed: int) -> list[Edit]:
             image = np.where(scene.preserve[..., None], image, part.clean) if kind == "box" else image
         loss = 1 - pixel.ssim(pixel.Moments(pixel.lightness(part.clean)), pixel.lightness(image), scene.preserve)
         damage = round(procedural.damage_of(part, image), 4)
-        made.append(Edit(images.encode_png(image), kind, damage, round(loss, 6), whole(source, moments, image, done)))
+        made.append(
+            KnownEdit(images.encode_png(image), kind, damage, round(loss, 6), whole(source, moments, image, done))
+        )
     return made
 
 
 def choose(
-    prompts: Sequence[records.Row], edits: Sequence[Sequence[Edit]], least_gap: float, seed: int
-) -> list[tuple[Edit, Edit] | None]:
+    prompts: Sequence[records.Row], edits: Sequence[Sequence[KnownEdit]], least_gap: float, seed: int
+) -> list[tuple[KnownEdit, KnownEdit] | None]:
     """Two edits of each prompt, the better one first; None where no damages are `least_gap` (mean ΔE) apart.
 
     The better edit has less damage in colour and in structure. Of each prompt's pairs that one is taken with which
@@ -106,12 +108,12 @@ def choose(
     return [(own[-2], own[-1]) if tie else None if n is None else its[n] for n, its, own, tie in each]
 
 
-def _better(a: Edit, b: Edit, least_gap: float) -> bool:
+def _better(a: KnownEdit, b: KnownEdit, least_gap: float) -> bool:
     damaged = b.damage - a.damage >= max(least_gap, RELATIVE_GAP * b.damage)
     return damaged and b.loss - a.loss >= max(STRUCTURE_GAP, RELATIVE_GAP * b.loss)
 
 
-def probe_row(prompt: records.Row, pair: tuple[Edit, Edit], swapped: bool) -> records.Row:
+def probe_row(prompt: records.Row, pair: tuple[KnownEdit, KnownEdit], swapped: bool) -> records.Row:
     """A row of the probe of two edits, the better one first, or of two alike; swapped: the sides are exchanged."""
     better, worse = pair
     shown = [(each.png, each.kind, each.damage) for each in (reversed(pair) if swapped else pair)]
@@ -135,13 +137,12 @@ def make_pair(prompt: records.Row, amounts: Mapping[str, float], least_gap: floa
 
 
 def _row(prompt: records.Row, winner: str, pngs: Sequence[bytes], *known: Sequence[Any]) -> records.Row:
-    """known: of both edits the kinds, and the damages."""
     row = {name: prompt[name] for name in ("key", "task", "instruction", "origin", "regions")} | {"winner": winner}
     row["source_image"], *row["edited_images"] = ({"bytes": each, "path": None} for each in (prompt["image"], *pngs))
     return row | dict(zip(("models", "damages"), map(list, known), strict=True))
 
 
-def baselines(chosen: Sequence[tuple[records.Row, tuple[Edit, Edit]]]) -> list[records.Row]:
+def baselines(chosen: Sequence[tuple[records.Row, tuple[KnownEdit, KnownEdit]]]) -> list[records.Row]:
     """How often each of BASELINES is right, on a tie never, with 95 % intervals over photos."""
     found, photos = list[records.Row](), [prompt["origin"] for prompt, _ in chosen]
     for n, name in enumerate(BASELINES if chosen else ()):
