@@ -36,11 +36,12 @@ WINNERS = {1: SIDES[0], -1: SIDES[1], 0: "Tie"}
 
 
 def values() -> dict[str, Any]:
-    """params.yaml with one task and the models of DAMAGE."""
+    """params.yaml with one task, the models of DAMAGE and the probe alone."""
     found = params.load(ROOT / "params.yaml")
     found["tasks"] = {TASK: found["tasks"][TASK]}
     found["editors"] = {model: {} for model in DAMAGE}
     found["imported"] = {}
+    del found["benchmarks"]["probe_easy"]
     return found
 
 
@@ -67,9 +68,8 @@ def write(folder: Path, prompts: int = 4, side: int = 48) -> dict[str, Any]:
     write_row("matches.parquet", [match for row in rows for match in _matches(row["key"], rng)], "matches")
     bench = [_item(row, edits[row["key"]]) for row in rows]
     verdicts = [_verdict(item, judge, rng) for judge in ("pvc_judge", "base") for item in bench]
-    for name, items, said in (("probe_bench", bench, verdicts), ("probe_easy", [], [])):
-        write_row(f"{name}.parquet", items, "vcreward_bench")
-        write_row(f"verdicts/{name.removesuffix('_bench')}.parquet", said, "verdicts")
+    write_row("probe_bench.parquet", bench, "vcreward_bench")
+    write_row("verdicts/probe.parquet", verdicts, "verdicts")
     return values()
 
 
