@@ -49,7 +49,8 @@ class KnownEdit:
 
 
 def whole(source: np.ndarray, moments: pixel.Moments, image: np.ndarray, done: float) -> tuple[float, ...]:
-    """What BASELINES see of an edit, not knowing where it may be; the least is the better one. done: of the edit."""
+    """What BASELINES see of an edit, each lower for the better one: mean ΔE, share of changed pixels (0..1), -SSIM,
+    bytes, and `done`, the share of what was asked (0..1). source, image: uint8, (H, W, 3); moments: the source's."""
     change = images.delta_e(source, image)
     alike = pixel.ssim(moments, image, np.ones(change.shape, bool))
     written = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1]

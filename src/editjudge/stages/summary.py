@@ -22,11 +22,11 @@ def summarised(
 
     two: the names of the judge that was trained and of its base among the judges. accuracy: of each judge on each
     benchmark and on each of its strata. gain: of the trained judge over its base, on prompts held out of its training
-    and on each benchmark.
-    position_bias: how often the trained judge prefers the image shown first. rating: of the overall board's models, or
-    the first board's. idle_over_clean: how often each board prefers the idle model to the clean one. kendall_tau: how
-    far each board agrees with the known order. A judge none of whose answers could be read, or that said
-    nothing about more than MOST_SILENT of the rows, is unscored: None. silent: how many rows, of the judges that were.
+    and on each benchmark. position_bias: how often the trained judge prefers the image shown first. rating: of the
+    overall board's models, or the first board's. idle_over_clean: how often each board prefers the idle model to the
+    clean one. kendall_tau: how far each board agrees with the known order. A judge none of whose answers could be read,
+    or that said nothing about more than MOST_SILENT of the rows, is unscored: None. silent: how many rows, of the
+    judges that were.
     """
     accuracy: dict[str, dict[str, Figure]] = {}
     bias: dict[str, Figure] = {}

@@ -1,8 +1,7 @@
 """VCReward-Bench (GEditBench v2, arXiv 2603.28547): pairs in which one edit preserves more of the source.
 
 Fields: key, task, instruction, source_image, edited_images (two), winner; in Parquet with the images inside, or as
-metadata.jsonl with paths. The probe's own columns (damages, models, origin, regions, stratum) are read where they
-stand."""
+metadata.jsonl with paths. The probe's own columns (damages, models, origin, regions, stratum) are read, too."""
 
 from typing import Any
 
