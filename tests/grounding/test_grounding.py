@@ -143,7 +143,7 @@ def test_the_size_from_the_header_is_that_of_the_decoded_image(kind: str, orient
     assert upright_size("source", file.getvalue()) == (width, height)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 40_000), st.integers(0, 40_000))
 def test_the_size_in_the_prompt_is_the_size_that_is_sent(width: int, height: int, least: int, most: int) -> None:
     limits = PixelLimits(min(least, most) if most else least, most)
@@ -346,12 +346,20 @@ LOCAL = {"backend": "transformers", "model": "m"}
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"parser": {"backend": "x"}, "grounder": {}}, "grounding.parser.backend is 'x'; known: embedded, endpoint"),
+        ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
         ({"parser": ENDPOINT | {"api_key_env": "UNSET_KEY"}, "grounder": {}}, "set the environment variable UNSET_KEY"),
+        (
+            {"parser": ENDPOINT, "grounder": ENDPOINT | {"coordinates": "pixels"}},
+            "grounding.grounder.coordinates must be absolute or thousandths",
+        ),
         (
             {"parser": ENDPOINT, "grounder": ENDPOINT | {"min_pixels": 9, "max_pixels": 4}},
             "grounding.grounder.min_pixels is 9, above max_pixels, 4",
         ),
         ({"parser": LOCAL | {"backend": "grounding_dino"}}, "grounding.parser.backend is 'grounding_dino'"),
+        ({"grounder": LOCAL | {"backend": "grounding_dino", "threshold": 2.0}}, "threshold must be at most 1"),
+        ({"grounder": LOCAL | {"dtype": "int8"}}, "grounder.dtype must be float32 or"),
         ({"grounder": LOCAL | {"max_pixels": 4, "min_pixels": 9}}, "above max_pixels, 4"),
         ({"parser": LOCAL | {"passes": 2}}, "grounding.parser.passes must be 1"),
     ],

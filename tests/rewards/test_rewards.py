@@ -25,8 +25,9 @@ from PIL import Image
 from pixel_scorer import SETTING, PixelScorer, Running
 from pydantic import ValidationError
 
+from editjudge.core import params
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import read
+from editjudge.core.settings import read, section
 from editjudge.engine import serving
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.rewards.reward_forms import FORMS, RewardForm, edit_of
@@ -396,6 +397,8 @@ def test_the_reward_of_one_number_is_the_one_that_is_chosen(running: Running) ->
         ),
         ({"api_key_env": "NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set"),
         ({"sources": "/no/such/folder"}, "reward_service.sources: no folder"),
+        ({"port": 70_000}, "reward_service.port must be at most 65535"),
+        ({"batch_size": 0}, "reward_service.batch_size must be at least 1"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:
@@ -410,6 +413,12 @@ def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: p
         results = reward_client.score(running.url, [("x", picture(n), picture(n + 1)) for n in range(5)])
         assert [each["overall"] is None for each in results] == [False] * 5
         assert running.scorer.batches == [1] * 5
+
+
+def test_the_committed_settings_have_all_fields_and_no_pickles() -> None:
+    committed = section(params.load(Path(__file__).parents[2] / "params.yaml"), "reward_service", RewardSetting)
+    assert set(vars(committed)) == set(SETTING)
+    assert (committed.allow_pickle, committed.host) == (False, "127.0.0.1")
 
 
 def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path) -> None:

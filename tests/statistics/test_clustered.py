@@ -125,3 +125,29 @@ def test_no_p_value_is_below_what_the_clusters_allow(rows):
 def test_holm_by_hand():
     assert clustered.holm([0.04, None, 0.01, 0.03]) == pytest.approx([0.06, None, 0.03, 0.06], nan_ok=True)
     assert clustered.holm([0.9, 0.8]) == [1, 1]
+
+
+@pytest.mark.parametrize(("photos", "rows", "icc"), [(4, 120, 0.05), (4, 15, 0.1), (64, 7, 0.2)])
+def test_intervals_hold_the_truth_in_95_of_100(photos, rows, icc):
+    """Of rows right or wrong, of photos that differ as an intracluster correlation of `icc` has it."""
+    held, rowwise = [], []
+    pull, clusters = (1 - icc) / icc, np.repeat(np.arange(photos), rows)
+    for repeat in range(600):
+        numbers = rng(repeat)
+        chance = numbers.beta(0.7 * pull, 0.3 * pull, photos)
+        correct = (numbers.random((photos, rows)) < chance[:, None]).ravel()
+        share, mean = clustered.share(correct, clusters), clustered.mean(correct, clusters)
+        held.append([share.low <= 0.7 <= share.high, mean.low <= 0.7 <= mean.high])
+        low, high = wilson_interval(correct.sum(), len(correct))
+        rowwise.append(low <= 0.7 <= high)
+    assert (np.abs(np.mean(held, axis=0) - 0.945) < 0.03).all()
+    assert np.mean(rowwise) < 0.85
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_matches_newcombe_1998(k, n, low, high):
+    """Table I, method 3, of R. G. Newcombe, Two-sided confidence intervals for the single proportion, Stat. Med. 17."""
+    assert wilson_interval(k, n) == pytest.approx((low, high), abs=5e-5)

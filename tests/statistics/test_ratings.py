@@ -180,7 +180,7 @@ def renamed(matches, order):
     return dataclasses.replace(matches, first=place[matches.first], second=place[matches.second], models=names)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(0.1, 1))
 def test_order_names_and_sides_do_not_matter(seed, models, share):
     rng = np.random.default_rng(seed)
@@ -348,6 +348,26 @@ def test_misuse_is_refused():
     single = leaderboard(from_rows([(0, "a", "b", 1), (0, "a", "b", -1)], "ab"))
     assert single.models[0]["low"] is None
     assert "one prompt" in single.warnings[0]
+
+
+HAN = "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han"
+CYD = "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan"
+HANS = [0.69564153, 0.41253614, -1.10817768], [0.9110, 0.7676, 1.0499], 1e-3
+CYDS = [0.59239992, 0.03250119, -0.24307179, -0.38182932], [0.9906, 0.6990, 0.9443, 0.7124], 2e-3
+
+
+@pytest.mark.parametrize(("contests", "estimates", "errors", "tolerance"), [(HAN, *HANS), (CYD, *CYDS)])
+def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, estimates, errors, tolerance):
+    """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
+
+    Its README prints the estimates, centred and best first, and their standard errors. They are those where its EM
+    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's.
+    """
+    rows = [(p, c[:3], c[4:], int(c[3] == ">")) for p, c in enumerate(contests.split())]
+    names = ("Han", "Gal", "Fin") if "Han" in contests else ("Cyd", "Amy", "Ben", "Dan")
+    fitted = fit(from_rows(rows, names), alpha=0, ties="halves")
+    assert fitted.abilities == pytest.approx(estimates, abs=tolerance)
+    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=tolerance)
 
 
 def test_golden_scores_of_evalica_on_real_matches():
