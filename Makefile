@@ -96,7 +96,7 @@ check: setup
 	python -m editjudge check
 
 verify: setup
-	python -m editjudge verify
+	python -m tools.verify
 
 pull: setup
 	dvc pull -r published $(PUBLISHED)

@@ -13,8 +13,8 @@ from clone import ROOT, Clone
 from ruamel.yaml import YAML
 from small_graph import SAID, commit, stages_run
 
-from editjudge.cli import publish
 from editjudge.core import portable
+from tools import verify
 
 TASKS = ("color_alter", "subject_add", "background_change")  # that profiles/small.yaml leaves
 PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
@@ -92,9 +92,9 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
 
 @pytest.mark.skipif(os.environ.get(portable.SWITCH) == "0", reason="the CPU's own last bits are asked for")
 def test_the_graph_gives_the_committed_bytes(small_graph: Path) -> None:
-    """After a change that means to move them: editjudge verify --small --write"""
+    """After a change that means to move them: python -m tools.verify --small --write"""
     lock = YAML(typ="safe").load((small_graph / "dvc.lock").read_text())["stages"]
-    text, same = publish.differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
+    text, same = verify.differences(json.loads((ROOT / verify.SMALL_RESULTS).read_text()), lock)
     assert same, text
 
 

@@ -26,13 +26,14 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from werkzeug.wrappers import Response
 
 from editjudge.cli import publish
-from editjudge.cli.publish import differences, results
 from editjudge.core import records
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates
+from tools import verify
+from tools.verify import differences, results
 
 GRAPH = """
 stages:
@@ -225,13 +226,13 @@ def test_what_is_damaged_on_the_disk_is_named_with_what_mends_it(here: Path, cap
         file.chmod(0o644)
         damage(file)
     with pytest.raises(SystemExit, match="1"):
-        publish.verify(cache=True)
+        verify.verify(cache=True)
     [line, last] = capsys.readouterr().out.splitlines()
     assert last == "verify: 1 outputs here or in DVC's cache are damaged"
     path_of_dvc = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(line[line.index("rm -rf") :], shell=True, check=True, env=os.environ | {"PATH": path_of_dvc})
     with pytest.raises(SystemExit, match="0"):
-        publish.verify(cache=True)
+        verify.verify(cache=True)
     assert (Path(path).read_bytes(), cached.read_bytes()) == (good, good)
 
 
@@ -248,7 +249,7 @@ def test_what_dvc_keeps_of_other_settings_is_read_too(tmp_path: Path) -> None:
     for path, text in files.items():
         records.write_json(tmp_path / path, None)
         (tmp_path / path).write_text(text)
-    look = functools.partial(publish.other_damages, tmp_path / "files", tmp_path / "runs", "")
+    look = functools.partial(verify.other_damages, tmp_path / "files", tmp_path / "runs", "")
     assert look() == []
     for path, text in files.items():
         for damaged in (text[:-2], "", text.replace("o", "0").replace("md5: d", "md5: e")):
@@ -528,9 +529,7 @@ def test_verify_says_why_bytes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     told = differences(committed, LOCK, before)[0].splitlines()
     assert told[1:] == ["raw: other inputs or settings than at the commit: code.json, seed"]
     monkeypatch.setenv("EDITJUDGE_PORTABLE", "0")
-    monkeypatch.setattr(
-        publish.importlib.metadata, "version", lambda name: "0.1+local" if name == "torch" else "2.13.0"
-    )
+    monkeypatch.setattr(verify.importlib.metadata, "version", lambda name: "0.1+local" if name == "torch" else "2.13.0")
     told = differences(committed, LOCK, LOCK)[0].splitlines()
     assert told[1].startswith("raw: its inputs, code and settings are as committed; this machine: CPU ")
     assert {"EDITJUDGE_PORTABLE=0", "torch 0.1, tested with 2.13.0"} <= {*told[1].split("; ")}

@@ -8,20 +8,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from editjudge.cli import publish
+from tools import verify
 
 ROOT = Path(__file__).parents[2]
 
 
 class Clone:
-    """A copy in a folder: `of` another, `small` as publish.small_copy makes it, or git's files and dvc.lock."""
+    """A copy in a folder: `of` another, `small` as verify.small_copy makes it, or git's files and dvc.lock."""
 
     def __init__(self, folder: Path, small: bool = False, of: Path | None = None) -> None:
         if of:
             shutil.copytree(of, folder, symlinks=True)
         else:
             folder.mkdir()
-            (publish.small_copy if small else publish.working_copy)(ROOT, folder)
+            (verify.small_copy if small else verify.working_copy)(ROOT, folder)
             if not small:
                 shutil.copy(ROOT / "dvc.lock", folder)
         self.folder = folder

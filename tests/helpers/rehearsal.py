@@ -32,8 +32,9 @@ from clone import ROOT, Clone
 from fake_server import Server
 from ruamel.yaml import YAML
 
-from editjudge.cli import publish, settings
+from editjudge.cli import settings
 from editjudge.models.serve.launch import free_port
+from tools import verify
 
 HOST = "127.0.0.1"
 # Several can work in one repository, each at other stages.
@@ -74,7 +75,7 @@ class Rehearsal(Clone):
         if done.is_file():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        publish.working_copy(ROOT, self.folder)
+        verify.working_copy(ROOT, self.folder)
         for name in ("hub", done.name):
             with (self.folder / ".git/info/exclude").open("a") as out:
                 out.write(f"{name}\n")

@@ -16,9 +16,8 @@ from dvc.utils.serialize import modify_yaml
 from dvc_render import VegaRenderer
 from dvc_render.html import HTML
 
-from editjudge.cli import publish
 from editjudge.core import images
-from tools import example, headline, plots_page, quick_dvc
+from tools import example, headline, plots_page, quick_dvc, verify
 
 ROOT = Path(__file__).parents[2]
 PLOTS = {
@@ -78,7 +77,7 @@ def test_no_two_plots_have_one_title() -> None:
 
 def test_dvc_shows_the_graphs_plots_without_network(tmp_path: Path) -> None:
     """In a copy of its own: the command, then `dvc plots show` on the committed files."""
-    publish.working_copy(ROOT, tmp_path)
+    verify.working_copy(ROOT, tmp_path)
     for command in (["tools.plots_page"], ["dvc", "plots", "show", "-o", "out"]):
         subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
     shown = (tmp_path / "out/index.html").read_text()

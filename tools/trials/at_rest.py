@@ -5,7 +5,7 @@ On a small copy in which the graph has run. Kinds that it does not leave (featur
 store, a training's checkpoints) are added. One file at a time is damaged, read and put back:
 
 - under work/ by the reader of its kind, in process: it gives what was kept, or nothing, so that it is made anew;
-- under data/, models/ and .dvc/cache by what `editjudge verify --cache` runs, whose line must name the file, and what
+- under data/, models/ and .dvc/cache by what `tools.verify --cache` runs, whose line must name the file, and what
   stands in data/ and models/ also by what each stage runs first, as DVC would start it.
 
 --stages: so many damages, one of each kind in turn, are also followed by the whole stage under DVC. It must end as
@@ -36,12 +36,12 @@ import torch
 import yaml
 from safetensors.torch import load, save
 
-from editjudge.cli import publish
 from editjudge.core import code, files, params
 from editjudge.core.errors import UserError
 from editjudge.engine import resume, store
 from editjudge.measures.annotation.slots import FeatureStore
 from editjudge.training import runs
+from tools import verify
 from tools.trials.faults import OUT_OF_WAY, environment, statement
 
 ANEW, REFUSED, SAME, SILENT = "anew", "named", "same content", "SILENT"
@@ -193,7 +193,7 @@ def add_kinds(rng: random.Random) -> None:
 
 def tracked_by_dvc(lock: dict[str, Any]) -> set[str]:
     found = set()
-    for path in publish.results(lock) | dict.fromkeys(publish.hashes(lock["code"], "outs"), ""):
+    for path in verify.results(lock) | dict.fromkeys(verify.hashes(lock["code"], "outs"), ""):
         place = Path(path)
         found |= {str(file) for file in place.rglob("*")} if place.is_dir() else {path}
     return found
@@ -202,7 +202,7 @@ def tracked_by_dvc(lock: dict[str, Any]) -> set[str]:
 def readers(lock: dict[str, Any], file: Path) -> list[str]:
     """The stages that have a file among their inputs, or in one."""
     around = {str(file), *map(str, file.parents)}
-    return [name for name, stage in lock.items() if around & publish.hashes(stage, "deps").keys()]
+    return [name for name, stage in lock.items() if around & verify.hashes(stage, "deps").keys()]
 
 
 @dataclass
@@ -262,12 +262,12 @@ class Trial:
         return ANEW if now is None else SILENT
 
     def by_verify(self, file: Path) -> str:
-        """As `editjudge verify --cache`, and as a stage under DVC that reads the file."""
-        lines = publish.damages(self.lock, CACHE) if not file.is_relative_to(RUNS) else []
+        """As `python -m tools.verify --cache`, and as a stage under DVC that reads the file."""
+        lines = verify.damages(self.lock, CACHE) if not file.is_relative_to(RUNS) else []
         if file.is_relative_to(".dvc"):
-            lines += publish.other_damages(CACHE, RUNS, "\n".join(lines))
+            lines += verify.other_damages(CACHE, RUNS, "\n".join(lines))
         print("\n".join(lines))
-        outs = publish.hashes({"outs": [each for stage in self.lock.values() for each in stage["outs"]]}, "outs")
+        outs = verify.hashes({"outs": [each for stage in self.lock.values() for each in stage["outs"]]}, "outs")
         names = [str(each) for each in (file, *file.parents) if each == file or str(each) in outs]
         if not any(name in line for line in lines for name in names):
             return SAME if file.is_relative_to(RUNS) and said_by(file) == said_by(self.before[file]) else SILENT
@@ -304,8 +304,8 @@ class Trial:
 
     def is_as_before(self) -> bool:
         """Every output, on the disk and in dvc.lock."""
-        lock = params.load(publish.LOCK)["stages"]
-        return publish.results(lock) == publish.results(self.lock) and not publish.damages(lock, CACHE)
+        lock = params.load(verify.LOCK)["stages"]
+        return verify.results(lock) == verify.results(self.lock) and not verify.damages(lock, CACHE)
 
 
 PROGRAM = [sys.executable, "-m", "editjudge"]
@@ -369,7 +369,7 @@ def main(count: int, stages: int, seed: int, folder: Path) -> bool:
     os.environ |= {"DVC_NO_ANALYTICS": "true"}
     rng = random.Random(f"at rest {seed}")
     add_kinds(rng)
-    lock = params.load(publish.LOCK)["stages"]
+    lock = params.load(verify.LOCK)["stages"]
     found = found_files(lock)
     trial = Trial(rng, lock, {file: file.read_bytes() for own in found.values() for file in own})
     ends: dict[tuple[str, str], Counter[str]] = {}

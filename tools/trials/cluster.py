@@ -20,7 +20,7 @@ import ray
 import yaml
 from ray.cluster_utils import Cluster
 
-from editjudge.cli import publish
+from tools import verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +46,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        publish.small_copy(ROOT, folder)
+        verify.small_copy(ROOT, folder)
         os.environ["PYTHONPATH"] = str(folder / "src")  # of the nodes, too
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1}, connect=True)
         nodes = [cluster.add_node(num_cpus=1) for _ in range(given.nodes - 1)]
@@ -65,7 +65,7 @@ def main() -> int:
             ray.shutdown()
             cluster.shutdown()
         lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
-        text, same = publish.differences(json.loads((ROOT / publish.SMALL_RESULTS).read_text()), lock)
+        text, same = verify.differences(json.loads((ROOT / verify.SMALL_RESULTS).read_text()), lock)
     print(f"{text}, in {time.monotonic() - start:.0f} s on {given.nodes} nodes")
     return 0 if same else 1
 

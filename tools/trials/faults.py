@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from editjudge.cli import publish
+from tools import verify
 
 ROOT = Path(__file__).parents[2]
 # With the record cache that it has in work/, which is removed before a signal, so that it has something to do.
@@ -215,7 +215,7 @@ FAULTS: dict[str, tuple[list[str], Callable[[Run], None]]] = {
 
 
 def results(folder: Path) -> dict[str, str]:
-    return publish.results(yaml.safe_load((folder / "dvc.lock").read_text())["stages"])
+    return verify.results(yaml.safe_load((folder / "dvc.lock").read_text())["stages"])
 
 
 def left_over(folder: Path) -> list[int]:
@@ -275,7 +275,7 @@ def attempt(folder: Path, name: str, target: str, seed: int) -> list[str]:
 def small(folder: Path) -> Path:
     """A small copy of the repository in which the graph has run, committed."""
     folder.mkdir(parents=True, exist_ok=True)
-    publish.small_copy(ROOT, folder)
+    verify.small_copy(ROOT, folder)
     subprocess.run(["dvc", "repro"], cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
     commit(folder)
     return folder

@@ -38,7 +38,6 @@ COMMANDS = {
         "publish": ("publish:publish", "Publish the committed state of the graph."),
         "provenance": ("publish:provenance", "Say which commit and stage a published file comes from."),
         "seed": ("publish:seed", "Exchange finished records with published/."),
-        "verify": ("publish:verify", "Run the graph and compare its results with those committed."),
     },
 }  # fmt: skip
 

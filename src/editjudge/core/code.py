@@ -252,7 +252,7 @@ def check_inputs(lock: Path = Path("dvc.lock")) -> None:
     for path, known in (found for _, _, outs in stages.values() for found in HASHED.findall(outs)):
         if f"{path}/".startswith(inputs) and Path(path).exists() and md5(Path(path)) != known:
             what = f"{path} has other bytes than {lock} says: damaged, or changed by hand"
-            raise UserError(f"{what}. `editjudge verify --cache` tells what mends it; `dvc commit` keeps it")
+            raise UserError(f"{what}. `python -m tools.verify --cache` tells what mends it; `dvc commit` keeps it")
 
 
 def describe(module: str) -> dict[str, dict[str, str]]:
