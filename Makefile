@@ -100,10 +100,10 @@ verify: setup
 
 pull: setup
 	dvc pull -r published $(PUBLISHED)
-	@python -m editjudge seed
+	@python -m tools.publish seed
 
 publish: setup
-	python -m editjudge publish $(PUBLISHED) $(if $(VERSION),--version $(VERSION))
+	python -m tools.publish $(PUBLISHED) $(if $(VERSION),--version $(VERSION))
 
 store: setup
 	@$(call install,-e ".[s3]")

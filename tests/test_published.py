@@ -12,9 +12,8 @@ import yaml
 from clone import ROOT, Clone
 from http_handler import served
 
-from editjudge.cli import publish
 from editjudge.core import images, records
-from tools import example
+from tools import example, publish
 
 STAGES = re.search(r"^PUBLISHED \?= (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()  # type: ignore[union-attr]
 

@@ -23,11 +23,11 @@ from typing import Any
 import yaml
 from cyclopts import App, Parameter
 
-from editjudge.cli.publish import LOCK, git, settings
 from editjudge.core import params, portable
 from editjudge.core.errors import UserError
 from editjudge.core.files import md5
 from editjudge.core.main import guarded
+from tools.publish import LOCK, git, settings
 
 SMALL_RESULTS = Path("tests/small_graph.json")  # of profiles/small.yaml; `make test` compares them, too
 CONSTRAINTS = Path("constraints.txt")

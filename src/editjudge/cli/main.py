@@ -35,9 +35,6 @@ COMMANDS = {
         "import": ("exchange:import_scorer", "Make a scorer of EditReward's published checkpoint."),
         "gallery": ("exchange:gallery_app", "Exchange edits as image files with metadata."),
         "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
-        "publish": ("publish:publish", "Publish the committed state of the graph."),
-        "provenance": ("publish:provenance", "Say which commit and stage a published file comes from."),
-        "seed": ("publish:seed", "Exchange finished records with published/."),
     },
 }  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""`editjudge publish`, `provenance` and `seed`: what travels with git, finished records with it, and where it is from.
+"""What travels with git, finished records with it, and where it is from.
+
+    python -m tools.publish STAGE ... [--version V] | provenance FILE | seed [--write]
 
 Finished records are the measures and the judges' replies in work/, a Parquet file for each item; no images. A record
 has the fingerprint of all it depends on, its code too, so an outdated one is never used."""
@@ -12,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from cyclopts import App, Parameter
 
 from editjudge.core import params
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.files import md5, replacing, work
+from editjudge.core.main import guarded
 from editjudge.engine.resume import RecordCache
 
 if TYPE_CHECKING:
@@ -107,7 +111,7 @@ def publish(*stages: str, version: str | None = None) -> None:
     """Publish the committed state: the outputs of the named stages, and a card for each artifact of dvc.yaml.
 
     The folder published/ is the DVC remote of this name and goes into git: afterwards it has the objects of these
-    stages and, in published/resume, finished records (see `editjudge seed`), and nothing else. A remote `store` that
+    stages and, in published/resume, finished records (see `seed`), and nothing else. A remote `store` that
     can be written gets every output, images too, and the run-cache. Nothing is committed or tagged before every object
     was found where it belongs. `make publish` names the stages.
 
@@ -270,3 +274,11 @@ def seed(*, write: bool = False) -> None:
         write: From work/ to published/resume instead; `make publish` does it."""
     count = write_records() if write else read_records()
     print(f"seed: {count} records are in {RECORDS if write else work()}")
+
+
+if __name__ == "__main__":
+    app = App(default_parameter=Parameter(negative=()), help_format="plaintext")
+    app.default(publish)
+    app.command(provenance)
+    app.command(seed)
+    guarded("publish", app)

@@ -25,14 +25,13 @@ from small_repro import arena_row
 from werkzeug.serving import BaseWSGIServer, make_server
 from werkzeug.wrappers import Response
 
-from editjudge.cli import publish
 from editjudge.core import records
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates
-from tools import verify
+from tools import publish, verify
 from tools.verify import differences, results
 
 GRAPH = """
