@@ -59,8 +59,11 @@ def test_the_papers_profile_is_whole() -> None:
     values = applied("paper")
     assert len(values["tasks"]) == 18
     assert set(values["raw_pairs"]["sources"]) == set(values["tasks"])
-    assert len(values["editors"]) == 13
-    assert values["editors"] == {name: READY[name] for name in values["editors"]}
+    pools, arena = (set(editors.used(values["editors"], use)) for use in editors.USES)
+    assert pools < arena == set(values["editors"])
+    assert pools == set(applied("published")["editors"]), "the seven of the published pools"
+    for name, given in values["editors"].items():
+        assert {key: value for key, value in given.items() if key != "use"} == READY[name]
     assert not [given for given in values["judges"].values() if given["backend"] == "measures"]
     assert [given["form"] for given in values["benchmarks"].values()] == ["vcreward", "editscore"]
     assert values["gedit_bench"]["hub"]
@@ -84,6 +87,18 @@ def test_the_papers_profile_is_whole() -> None:
     served = [given for given in (*asked, *values["raters"].values()) if given["backend"] == "served"]
     at_once = values["serve"]["data_parallel"] * values["serve"]["max_num_seqs"]
     assert {given.get("max_in_flight") for given in served} == {at_once}, "fewer leave GPUs idle"
+
+
+def test_what_is_published_needs_nothing_that_nobody_has() -> None:
+    values, paper = applied("published"), applied("paper")
+    assert len(values["editors"]) == 7
+    assert set(values["tasks"]) == set(values["raw_pairs"]["sources"]) < set(paper["raw_pairs"]["sources"])
+    sources = [each for task in values["tasks"] for each in values["raw_pairs"]["sources"][task].values()]
+    assert {each["format"] for each in sources} == {"nano_consistent", "unicedit", "pico_banana"}
+    brought = [need.name for need in plan.needs(values) if need.data and not hub.is_id(need.name)]
+    assert all("how" in plan.FACTS["models"][name] for name in brought), "each is told how to get"
+    for name in ("train_judge", "benchmarks", "measures", "arena", "embed", "pairwise", "serve"):
+        assert values[name] == paper[name], name
 
 
 def test_the_rehearsal_is_the_papers_profile_but_for_numbers_and_the_engine() -> None:

@@ -104,7 +104,7 @@ RUNNING = {
     "leaky": {"workers": 4, "timeout": 9.0},
     "kontext": {"gpus_per_worker": 2, "timeout": 9.0},
     "painter": {"per_minute": 3, "max_in_flight": 9, "timeout": 9.0, "tries": 2, "price": 0.1, "budget": {"images": 5},
-                "api_key_env": "K", "megabytes": 9.0, "base_url": "https://x/v1", "seed": 5},
+                "api_key_env": "K", "megabytes": 9.0, "base_url": "https://x/v1", "seed": 5, "use": ["pools"]},
 }  # fmt: skip
 DECIDING = [
     ("leaky", {"amount": 2.0}), ("kontext", {"dtype": "float16"}), ("kontext", {"ask": 5}), ("painter", {"model": "n"}),

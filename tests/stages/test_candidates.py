@@ -27,7 +27,7 @@ from editjudge.stages import candidates
 ENV = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
 SETTING = settings.read({"editors": {"m": LEAKY}}, "m")
-ROUNDS = 4
+ROUNDS, ROOT = 4, Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +127,32 @@ def test_a_broken_entry_is_one_clear_error_for_its_own_model(repository: Path) -
     assert done.stderr.startswith("candidates: editors.broken.kind is 'perfect'; known: precise, box")
     assert "Traceback" not in done.stderr
     assert not (repository / "data/candidates").exists()
+
+
+def test_an_editor_for_one_use_makes_no_edits_for_the_other(repository: Path) -> None:
+    """Its files have no row there, and the stages behind it do not look at them."""
+    values = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"suites": {}, "imported": {}}
+    table = {"leaky": LEAKY | {"use": ["benchmark"]}, "box": LEAKY | {"use": ["pools"]}, "precise": LEAKY}
+    judges = {"measures": values["judges"]["measures"]}
+    values |= {"tasks": {"color_alter": "object_centric"}, "editors": table, "judges": judges, "arena": {}}
+    (repository / "params.yaml").write_text(yaml.safe_dump(values))
+    (repository / "pipelines").symlink_to(ROOT / "pipelines")
+    rows = {}
+    for model in table:
+        assert stage(repository, model).returncode == 0
+        names = [f"data/{name}.parquet" for name in (f"candidates/{model}/color_alter", f"gallery/{model}")]
+        rows[model] = [pq.read_metadata(repository / name).num_rows for name in names]
+    assert rows == {"leaky": [0, 1], "box": [4, 0], "precise": [4, 1]}
+    (repository / "data/candidates/leaky/color_alter.parquet").unlink()
+    (repository / "data/gallery/box.parquet").unlink()
+    with contextlib.chdir(repository):
+        for name, *item in (("annotate", "--task", "color_alter"), ("compare_models",)):
+            done = forks.run(f"stages.{name}", *item)
+            assert done.returncode == 0, done.stderr
+    annotated = records.read(repository / "data/annotations/color_alter.parquet", "annotations")
+    assert Counter(row["model"] for row in annotated) == {"box": 4, "precise": 4}
+    matches = records.read(repository / "data/matches.parquet", "matches")
+    assert {row[side] for row in matches for side in ("model_a", "model_b")} == {"leaky", "precise"}
 
 
 HARD = {

@@ -212,6 +212,19 @@ def test_the_server_is_a_param_of_what_asks_a_served_model() -> None:
     assert "serve" not in body("annotate", dvc)["params"] + body("compare_models", dvc)["params"]
 
 
+def test_an_editor_for_one_use_is_no_dep_of_the_other() -> None:
+    entries = VALUES["editors"] | {"box": {"use": ["pools"]}, "leaky": {"use": ["benchmark"]}}
+    dvc = mended(editors=entries)[1]
+    for stage, name, there in (
+        ("annotate", "data/candidates/{}/${{key}}.parquet", "box"),
+        ("rate", "data/suite_gallery/{}/${{key}}.parquet", "leaky"),
+        ("compare_models", "data/gallery/{}.parquet", "leaky"),
+    ):  # fmt: skip
+        deps, other = body(stage, dvc)["deps"], {"box": "leaky", "leaky": "box"}[there]
+        assert name.format(there) in deps, stage
+        assert name.format(other) not in deps, stage
+
+
 def test_a_suite_is_a_dep_of_what_edits_and_rates_it() -> None:
     suites = {"b": {"form": "imgedit_basic", "path": "b.json", "images": "photos", "people": "people.csv"}}
     imported = {"theirs": {"path": "theirs", "suite": "b"}, "nano": {"path": "nano"}}

@@ -13,6 +13,7 @@ from editjudge.core.files import work, write_bytes
 from editjudge.core.params import ParamsError
 from editjudge.core.records import Row
 from editjudge.core.settings import section
+from editjudge.editors.settings import used
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.grounding.grounding import Grounded, ground
@@ -60,7 +61,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     if missing := [path for path in files.missing if path != report.TRAIN_PAIRS]:
         raise FileError(f"{missing[0]} not found: run `dvc repro annotate@{task}`")
     prompts = [prompt for prompt in every if prompt.key in rows]
-    stored = [Path(f"data/candidates/{model}/{task}.parquet") for model in values["editors"]]
+    stored = [Path(f"data/candidates/{model}/{task}.parquet") for model in used(values["editors"], "pools")]
     edits = [row for file in stored for row in records.iterate(file, "candidates") if row["key"] in rows]
     by_key = records.grouped(edits, "key")
     with resume.RecordCache(work("annotate", f"{task}.sqlite"), paid=True) as cache:  # replies are kept there

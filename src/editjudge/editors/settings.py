@@ -19,13 +19,16 @@ AS_PUBLISHED = "auto"  # in place of the name of a pipeline's class: the one tha
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
 RUNNING = frozenset(
     {"workers", "timeout", "gpus_per_worker", "offload", "base_url", "api_key_env", "per_minute", "max_in_flight",
-     "connect_timeout", "tries", "megabytes", "price", "budget"}
+     "connect_timeout", "tries", "megabytes", "price", "budget", "use"}
 )  # fmt: skip
 Api: TypeAlias = Literal["openai", "gemini", "chat_images", "seedream", "bfl", "fal", "replicate", "dashscope"]
 CHOOSES_FIELD = ("bfl", "fal", "replicate", "seedream")  # whose models name the source's field themselves
 BEFORE = {"ask": None, "api": "openai", "image_field": None}  # what fields are where an entry does not give them
 Seed: TypeAlias = Annotated[Count, Field(le=2**63 - 1)]
 Ask: TypeAlias = Annotated[Whole, Field(ge=1, le=5)]
+Use: TypeAlias = Literal["pools", "benchmark"]  # training prompts; the arena's prompts and the suites' cases
+USES: tuple[Use, ...] = ("pools", "benchmark")
+Uses: TypeAlias = Annotated[tuple[Use, ...], Field(min_length=1)]
 
 
 def _plain(why: str, lists: bool, *ours: str) -> AfterValidator:
@@ -62,13 +65,14 @@ ApiArguments: TypeAlias = Annotated[
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProceduralSetting:
     """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit,
-    0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take."""
+    0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take. use: see `USES`."""
 
     kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "unedited"]
     amount: Amount = 0.0
     seed: Count
     workers: Count = 0
     timeout: Annotated[Real, Field(ge=0.1)] = 600.0
+    use: Uses = USES
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -118,6 +122,7 @@ class DiffusersSetting:
     gpus_per_worker: Annotated[Count, Field(ge=1, le=64)] = 1
     timeout: Annotated[Real, Field(ge=0.1)] = 3600.0
     ask: Ask | None = None
+    use: Uses = USES
 
     def __post_init__(self) -> None:
         if self.gpus_per_worker > 1 and self.offload != "none":
@@ -162,6 +167,7 @@ class ApiSetting:
     price: Amount = 0.0
     budget: ImageBudget = field(default_factory=ImageBudget)
     ask: Ask | None = None
+    use: Uses = USES
 
     def __post_init__(self) -> None:
         if self.budget.money and not self.price:
@@ -188,6 +194,7 @@ class FolderSetting:
     kind: Literal["folder"] = "folder"
     path: FileName
     model: Text | None = None
+    use: Uses = USES
 
 
 Making: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
@@ -218,6 +225,11 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
     if not isinstance(entries, Mapping) or model not in entries:
         raise params.ParamsError(f"params.yaml has no key 'editors.{model}'")
     return read_setting("editors", Editors, {model: entries[model]})[model]
+
+
+def used(entries: Mapping[str, Any], use: Use) -> list[str]:
+    """The names of the entries that are for this use."""
+    return [name for name, given in entries.items() if use in (given.get("use") or USES)]
 
 
 def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
 from editjudge.core.settings import section
+from editjudge.editors.settings import used
 from editjudge.engine import resume, unfinished
 from editjudge.grounding.grounding import Grounded, Grounding, ground
 from editjudge.grounding.settings import GroundingSetting
@@ -149,7 +150,8 @@ def run(task: str) -> None:
     slots.check(slot_settings.used(recipe, setting), setting)
     opened = pairwise.open_judges(recipe, params.leaf(values, "pairwise.judges"))
     accounts = {name: judge.account for name, judge in opened.items()}
-    pool, out = Pool(task, tuple(params.leaf(values, "editors"))), Path(f"data/annotations/{task}.parquet")
+    models = tuple(used(params.leaf(values, "editors"), "pools"))
+    pool, out = Pool(task, models), Path(f"data/annotations/{task}.parquet")
     with resume.RecordCache(work("annotate", f"{task}.sqlite"), paid=True) as cache:
         where = ground(pool, recipe, section(values, "grounding", GroundingSetting), cache)
         records.write(out, annotate(pool, recipe, cache, setting, where), "annotations")

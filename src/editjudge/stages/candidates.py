@@ -48,11 +48,14 @@ class Prompts:
     tasks: Iterable[str]
     suites: Iterable[str] = ()
     every: bool = False
+    use: Sequence[settings.Use] = settings.USES
 
     def __iter__(self) -> Iterator[EditPrompt]:
-        for task in self.tasks:
+        for task in self.tasks if "pools" in self.use else ():
             for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image"):
                 yield EditPrompt("data", row)
+        if "benchmark" not in self.use:
+            return
         for row in records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"):
             yield EditPrompt("benchmark", records.prompt_of(row))
         for first in (True, False) if self.every else (True,):
@@ -60,7 +63,7 @@ class Prompts:
 
     def cases(self, first: bool) -> Iterator[EditPrompt]:
         """The first turns, or the later ones."""
-        for name in self.suites:
+        for name in self.suites if "benchmark" in self.use else ():
             for row in records.iterate(Path(f"data/suites/{name}.parquet"), "suites", "source_image.bytes"):
                 number = row["turn"] or 1
                 if (number == 1) == first:
@@ -248,8 +251,8 @@ def write(
     image_of: Callable[[str], Any],
     suites: Sequence[str],
 ) -> dict[str, Any]:
-    """The files of a model's candidates, of each task's pool, the arena and each suite; what metrics say of those of
-    the pools and the arena.
+    """The files of a model's candidates, of each task's pool, the arena and each suite, without a row where it is for
+    the other use; what metrics say of those of the pools and the arena.
 
     What is said of the suites' goes to metrics/suite_candidates/<model>.json."""
     pools, gallery = {task: f"data/candidates/{model}/{task}" for task in tasks}, f"data/gallery/{model}"
@@ -271,13 +274,13 @@ def run(model: str) -> None:
     report = Path(f"metrics/candidates/{model}.json")
     if isinstance(setting, FolderSetting):
         given = Given(Path(setting.path), setting.model or model)
-        made = take_all(Prompts(tasks, suites, every=True), given)
+        made = take_all(Prompts(tasks, suites, every=True, use=setting.use), given)
         there = {c.suite for c in made if c.done} | {None}  # of a suite only if there are any of it
         failed = (c for c in made if not c.done and c.suite in there)
         lacking = [{"key": c.key, "kind": c.meta["kind"], "reason": c.meta["reason"]} for c in failed]
         records.write_details(report, write(made, model, tasks, given, suites) | {"lacking": lacking})
         return
-    prompts = Prompts(tasks, suites)
+    prompts = Prompts(tasks, suites, use=setting.use)
     paid = isinstance(setting, settings.ApiSetting)
     with resume.RecordCache(work("candidates", f"{model}.sqlite"), paid) as cache:
         made, figures = edit_all(prompts, model, setting, cache, prompts.later())

@@ -18,6 +18,7 @@ from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
 from editjudge.core.settings import read, section
+from editjudge.editors.settings import used
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
@@ -184,7 +185,7 @@ def run() -> None:
     opened = opening.open_judges({judge: judges[judge] for judge in dimensions})
     accounts = {judge: each.account for judge, each in opened.items()}
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
-    models = [*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)]
+    models = [*used(params.leaf(values, "editors"), "benchmark"), *of_suite(values.get("imported"), None)]
     files = {model: records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates", "image") for model in models}
     every = {model: {row["key"]: row for row in rows} for model, rows in files.items()}
     presences, gallery = presence(prompts, every, plan)

@@ -9,6 +9,7 @@ from editjudge.benchmarks.suites import forms, suite_report
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import section
+from editjudge.editors.settings import used
 from editjudge.engine import unfinished
 from editjudge.models.endpoint.spending import run_report
 from editjudge.stages.graph.arena import of_suite
@@ -19,7 +20,8 @@ def run(name: str) -> None:
     setting = section(values, f"suites.{name}", forms.SuiteSetting)
     raters = forms.chosen(name, setting, params.leaf(values, "raters"))
     cases = [*records.iterate(Path(f"data/suites/{name}.parquet"), "suites", "source_image.bytes")]
-    files = {model: f"data/suite_gallery/{model}/{name}.parquet" for model in params.leaf(values, "editors")}
+    models = used(params.leaf(values, "editors"), "benchmark")
+    files = {model: f"data/suite_gallery/{model}/{name}.parquet" for model in models}
     files |= {model: f"data/gallery/{model}.parquet" for model in of_suite(values.get("imported"), name)}
     rows_of = {model: records.iterate(Path(file), "candidates", "image") for model, file in files.items()}
     edits = {model: {row["key"]: row for row in its} for model, its in rows_of.items()}

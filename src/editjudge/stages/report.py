@@ -12,6 +12,7 @@ from editjudge.core.main import stage
 from editjudge.core.records import Row
 from editjudge.core.settings import section
 from editjudge.core.tables import TableError
+from editjudge.editors.settings import used
 from editjudge.engine.progress import progress
 from editjudge.labels import explained, tiers
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -163,13 +164,13 @@ def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files:
         for row in files.rows(f"data/pools/{task}.parquet", "pools"):
             if prompt := own.get(row["key"]):
                 prompt.show(row["instruction"], row["image"], row["regions"], pictures)
-        for model in values["editors"]:
+        for model in used(values["editors"], "pools"):
             for row in files.rows(f"data/candidates/{model}/{task}.parquet", "candidates"):
                 show_edit(own.get(row["key"]), row, pictures)
     for row in files.rows("data/gedit_bench.parquet", "gedit_bench") if arena else ():
         if prompt := arena.get(row["key"]):
             prompt.show(row["instruction"], row["source_image"]["bytes"], row["regions"], pictures)
-    for model in [*values["editors"], *of_suite(values.get("imported"), None)] if arena else ():
+    for model in [*used(values["editors"], "benchmark"), *of_suite(values.get("imported"), None)] if arena else ():
         for row in files.rows(f"data/gallery/{model}.parquet", "candidates"):
             show_edit(arena.get(row["key"]), row, pictures)
     by = {(prompt.kind, prompt.task, prompt.key): prompt for prompt in prompts}

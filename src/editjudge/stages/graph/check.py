@@ -31,7 +31,7 @@ from editjudge.judges.scorers.questions import ScorerPrompt
 from editjudge.judges.settings import JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.judges.styles import Dimension
 from editjudge.labels import tiers
-from editjudge.labels.rows import LabelSource
+from editjudge.labels.rows import AdieeSource, LabelSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.models.chat.settings import BuiltInSetting
@@ -222,6 +222,11 @@ class Check:
                 self.attempt(f"train_scorer.{name}", ScorerPrompt.load, training.prompt)
             if training.data not in (values.get("scorer_data") or {}):
                 lines.append(f"train_scorer.{name}.data: scorer_data has no {training.data}")
+        pools = [name for name, editor in self.tree.get("editors", {}).items() if "pools" in editor.use]
+        for name, source in self.tree.get("scorer_data", {}).items():
+            for own in source.editors if isinstance(source, AdieeSource) else ():
+                if own not in pools:
+                    lines.append(f"scorer_data.{name}: {own} is no editor that edits the pools (editors.*.use)")
 
 
 def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
+from editjudge.editors.settings import used
 from editjudge.sources.settings import EmbedSetting
 from editjudge.stages.graph.arena import of_suite
 
@@ -46,7 +47,9 @@ def fillings(values: Values, stages: Iterable[str]) -> dict[str, list[str]]:
         "recipe": [f"pipelines/{pipeline}/{task}.yaml" for task, pipeline in tasks.items()],
         "stage": [stage for stage in stages if stage != "code"],
         "editor": list(editors),
-        "model": [*editors, *of_suite(imported, None)],
+        "pools": used(editors, "pools"),
+        "benchmark_model": used(editors, "benchmark"),
+        "model": [*used(editors, "benchmark"), *of_suite(imported, None)],
         "suite": list(suites),
         "suite_model": [name for name in imported if name not in of_suite(imported, None)],
         "curve": list(values["learning_curve"]),

@@ -12,6 +12,7 @@ from typing import Any
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.settings import read, section
+from editjudge.editors.settings import used
 from editjudge.judges import rubrics
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.measures.annotation import slot_settings
@@ -79,10 +80,10 @@ def _named(where: str, node: Any, made: Mapping[str, str]) -> Iterator[Need]:
 
 def questions(values: Values) -> dict[str, int | None]:
     """How many questions judges are asked at most, one order of a pair each, by what for; None: unknown."""
-    tasks, editors = values["tasks"], len(values["editors"])
-    models = editors + len(values["imported"])
+    tasks, edited = values["tasks"], len(used(values["editors"], "pools"))
+    models = len(used(values["editors"], "benchmark")) + len(values["imported"])
     recipes = load_recipes(tasks).values()
-    pairs = sum(min(each.judge.in_group_pairs, comb(editors, 2)) for each in recipes if each.judge)
+    pairs = sum(min(each.judge.in_group_pairs, comb(edited, 2)) for each in recipes if each.judge)
     paid = {name: given for name, given in values["judges"].items() if given["backend"] != "measures"}
     ranking = {(name, CONSISTENCY) for name, given in paid.items() if given.get("arena")}
     ranking |= {(judge, dimension) for dimension, judge in values["arena"].items() if judge in paid}
