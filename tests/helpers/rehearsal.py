@@ -42,7 +42,7 @@ DVC = (sys.executable, str(ROOT / "tools/quick_dvc.py"), "--wait-for-lock")
 CPU_SETTINGS = portable.SETTINGS | portable.AVX512
 # For CI: tasks and editors by which every slot is used.
 FEW_TASKS = ("material_alter", "oref", "ps_human", "style_transfer")
-FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2")
+FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2", "bagel")
 ROWS, ARENA = 4, 6  # of each task and source; tasks of which the arena and the benchmarks have a prompt
 
 
