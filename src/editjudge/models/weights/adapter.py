@@ -10,6 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from editjudge.core import params
 from editjudge.core.errors import FileError
 
 PROCESSOR, IMAGES, WEIGHTS = "processor_config.json", "preprocessor_config.json", "adapter_model.safetensors"
@@ -17,29 +18,7 @@ ADAPTER = "adapter_config.json"
 SIZES = ("size", "max_patches", "max_soft_tokens")  # settings of image processors by which they choose sizes
 OLDER = ("min_pixels", "max_pixels")  # which are taken before `size` where a file has both
 SOFT_TOKENS = (70, 140, 280, 560, 1120)  # of an image, that Gemma 4 knows
-PATTERNS = {"type": ["string", "array", "null"], "items": {"type": "string"}}
-RANK = {"type": "integer", "minimum": 1, "maximum": 4096}
-ALPHA = {"type": "number", "minimum": -1e9, "maximum": 1e9}
-SCHEMA = {
-    "required": ["peft_type", "r", "lora_alpha"],
-    "properties": {
-        "peft_type": {"enum": ["LORA"]},
-        "r": RANK,
-        "lora_alpha": ALPHA,
-        "rank_pattern": {"type": ["object", "null"], "additionalProperties": RANK},
-        "alpha_pattern": {"type": ["object", "null"], "additionalProperties": ALPHA},
-        "use_rslora": {"type": ["boolean", "null"]},
-        "target_modules": PATTERNS,
-        "exclude_modules": PATTERNS,
-        "layers_pattern": PATTERNS,
-        "modules_to_save": {"type": ["array", "null"], "items": {"type": "string"}},
-    },
-}
-NUMBER = {"type": ["integer", "null"]}
-IMAGE_SCHEMA = {
-    "properties": dict.fromkeys((*SIZES, *OLDER), NUMBER)
-    | {"size": {"type": ["object", "null"], "additionalProperties": NUMBER}},
-}
+SCHEMAS = params.load(Path(__file__).with_name("adapter.yaml"))
 NAMED = r"(^|.*\.){}($|\..*)"
 # What peft (check_target_module_exists, get_pattern_key) makes of a pattern before it matches it with a name's start;
 # target_modules and exclude_modules are matched with whole names, as they are.
@@ -85,7 +64,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         if not file.is_file():
             raise FileError(f"{file} is missing: adapters are read from safetensors only")
     config = read_json(path)
-    _check(path, config, SCHEMA)
+    _check(path, config, SCHEMAS["config"])
     check_alive(folder / WEIGHTS)
     return config
 
@@ -122,7 +101,7 @@ def image_settings(folder: Path) -> dict[str, Any]:
     if path.is_file():
         if not (isinstance(found, dict) and {*SIZES, *OLDER} & found.keys()):
             raise FileError(f"{path} has no image_processor with a size")
-        _check(path, found, IMAGE_SCHEMA)
+        _check(path, found, SCHEMAS["images"])
     return found or {}
 
 
