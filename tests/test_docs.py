@@ -66,7 +66,7 @@ COMMANDS = {
     r"editjudge gallery export": "tests/cli/test_gallery.py",
     r"editjudge (measure|show) |python -m tools\.(thresholds|grouped) ": "tests/test_own_edits.py",
     r"editjudge export (pairs|edits) ": "tests/cli/test_export.py",
-    r"editjudge import ": "tests/judges/test_editreward.py",
+    r"python -m tools\.import_editreward ": "tests/tools/test_editreward.py",
     r"editjudge curate ": "tests/rewards/test_curate.py",
     r"editjudge serve --scorer": "tests/cli/test_serve.py",
     r"editjudge serve ": "tests/models/test_server.py",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cyclopts import App, Parameter
 
-from editjudge.core import hub, records
+from editjudge.core import records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.records import ContractError
@@ -125,22 +125,6 @@ def export_edits(
     if bounds is not None and bounds[0] >= bounds[1]:
         raise FileError(f"--range {bounds[0]:g} {bounds[1]:g}: the first must be below the second")
     _write(out / "data" / "train.parquet", conditioned(file, bounds), EDITS)
-
-
-def import_scorer(*, checkpoint: str, base: str, out: Path) -> None:
-    """Make a scorer of EditReward's published checkpoint: a folder for `scorers`, and for `editjudge score --judge`.
-
-    Args:
-        checkpoint: The folder or hub id of its model.pth or model.safetensors.
-        base: The folder or hub id of the model that it was trained from.
-        out: The new folder."""
-    check_free(out)
-    from editjudge.judges.scorers.editreward import import_editreward  # it loads torch
-
-    example = "TIGER-Lab/EditReward-MiMo-VL-7B-SFT-2508"
-    own = hub.find("--checkpoint", checkpoint, (*hub.CHECKPOINT, "model.pth"), example)
-    import_editreward(own, hub.find("--base", base), out)
-    print(f"{out}: a scorer of {checkpoint}")
 
 
 def check_free(path: Path) -> None:

@@ -32,7 +32,6 @@ COMMANDS = {
     },
     "Files": {
         "export": ("exchange:export_app", "Write results of the graph for the hub or another program."),
-        "import": ("exchange:import_scorer", "Make a scorer of EditReward's published checkpoint."),
         "gallery": ("exchange:gallery_app", "Exchange edits as image files with metadata."),
         "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
     },

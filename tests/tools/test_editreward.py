@@ -18,13 +18,12 @@ from torch.nn.functional import linear, relu
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from editjudge import api
-from editjudge.cli.main import main
 from editjudge.core import prompts
 from editjudge.core.errors import UserError
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer, Description
-from editjudge.judges.scorers.editreward import import_editreward, weights_of
 from editjudge.models.chat.checkpoint import load_processor
+from tools.import_editreward import import_editreward, import_scorer, weights_of
 
 RUBRICS = ("\nIs it done? {{1-4}}\n\nText - {text_prompt}\n", "\nIs it clean?\nText - {text_prompt}\n")
 CLOSING = "\nNow the rating: <|Reward|>\n\nEND\n"
@@ -134,7 +133,7 @@ def test_its_numbers_are_those_of_the_public_code(form, names, base, published, 
     tokens.save_pretrained(tmp_path / "c/tokenizer")
     file = tmp_path / "c" / form
     torch.save({"model": given}, file) if form == "model.pth" else save_file(given, file)
-    main(["import", "--checkpoint", "c", "--base", str(base), "--out", "out"])
+    import_scorer(checkpoint="c", base=str(base), out=Path("out"))
     rows = load_file(tmp_path / "out/model.safetensors")["lm_head.weight"]
     assert len(rows) == len(tokens) < json.loads((base / "config.json").read_text())["text_config"]["vocab_size"]
     scores = CheckpointScorer.load(tmp_path / "out", device="cpu").score(edits)

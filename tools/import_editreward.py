@@ -1,5 +1,7 @@
 """EditReward as it is published (TIGER-AI-Lab, MIT), made a scorer's folder that answers as the published code does.
 
+    python -m tools.import_editreward --checkpoint FOLDER --base FOLDER --out FOLDER
+
 What is published is one file of weights that holds the heads too. All else lies elsewhere: the configuration and the
 processor in the base's repository, the rubrics in the code's (judges/prompts/scorers/editreward.yaml), and there, the
 same for both bases, that the mean of the dimensions counts. The folder has what that code does: a look at the edit for
@@ -12,12 +14,15 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from cyclopts import App
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from editjudge.core import hub
 from editjudge.core.checkpoints import load_tokenizer
 from editjudge.core.errors import FileError
 from editjudge.core.files import whole
+from editjudge.core.main import guarded
 from editjudge.judges.scorers.checkpoint import HEAD, CheckpointScorer, Description, write_description
 from editjudge.judges.scorers.questions import TOKEN, ScorerPrompt
 from editjudge.models.chat.checkpoint import load_processor, model_class
@@ -77,3 +82,24 @@ def weights_of(checkpoint: Path) -> dict[str, torch.Tensor]:
     if not parts or not all(isinstance(name, str) and isinstance(part, torch.Tensor) for name, part in parts):
         raise FileError(f"{file} cannot be read: it holds no weights by name")
     return found
+
+
+def import_scorer(*, checkpoint: str, base: str, out: Path) -> None:
+    """Make a scorer of EditReward's published checkpoint: a folder for `scorers`, and for `editjudge score --judge`.
+
+    Args:
+        checkpoint: The folder or hub id of its model.pth or model.safetensors.
+        base: The folder or hub id of the model that it was trained from.
+        out: The new folder."""
+    if out.exists():
+        raise FileError(f"{out} is there already: name another place, or remove it")
+    example = "TIGER-Lab/EditReward-MiMo-VL-7B-SFT-2508"
+    own = hub.find("--checkpoint", checkpoint, (*hub.CHECKPOINT, "model.pth"), example)
+    import_editreward(own, hub.find("--base", base), out)
+    print(f"{out}: a scorer of {checkpoint}")
+
+
+if __name__ == "__main__":
+    app = App(help_format="plaintext")
+    app.default(import_scorer)
+    guarded("import_editreward", app)
