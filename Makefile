@@ -87,10 +87,10 @@ lint: setup-dev
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m editjudge graph
+	python -m tools.graph
 
 graph: setup
-	python -m editjudge graph --write
+	python -m tools.graph --write
 
 check: setup
 	python -m editjudge check

@@ -38,7 +38,7 @@ class Repository(Clone):
         change(values)
         with file.open("w") as out:
             yaml.dump(values, out)
-        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge", "graph", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "tools.graph", "--write")
 
     def append(self, name: str, text: str) -> None:
         """Text at the end of a file."""

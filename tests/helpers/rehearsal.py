@@ -94,7 +94,7 @@ class Rehearsal(Clone):
                 entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
         with file.open("w") as out:
             text.dump(values, out)
-        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge", "graph", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "tools.graph", "--write")
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")

@@ -28,7 +28,6 @@ COMMANDS = {
         "plan": ("settings:plan_needs", "Say what params.yaml needs: downloads, keys, memory, hours, money."),
         "profile": ("settings:profile", "Put a profile, such as paper, into params.yaml."),
         "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
-        "graph": ("settings:graph", "Compare or update the lists of dvc.yaml that come from params.yaml."),
     },
     "Files": {
         "export": ("exchange:export_app", "Write results of the graph for the hub or another program."),

@@ -1,4 +1,4 @@
-"""`editjudge check`, `plan`, `graph`, `profile` and `add-editor`: params.yaml, and what comes of it.
+"""`editjudge check`, `plan`, `profile` and `add-editor`: params.yaml, and what comes of it.
 
 A profile is a file of profiles/, a merge patch (RFC 7386) over params.yaml: its values replace those there, and null
 removes an entry. `over` names a profile that is applied before it. An editing model that params.yaml does not have
@@ -52,17 +52,6 @@ def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "
 def plan_needs() -> None:
     """Say what params.yaml needs, without a network: downloads, licences, keys, servers, memory, hours and money."""
     print(plan.text(params.load()))
-
-
-def graph(*, write: bool = False) -> None:
-    """Compare the lists of dvc.yaml that come from params.yaml. Status 1 if one is out of date.
-
-    Args:
-        write: Update them (`make graph`)."""
-    stale = lists.put_right(write)
-    word = "updated" if write else "out of date, run `make graph`"
-    print(f"dvc.yaml: {word}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are right")
-    sys.exit(1 if stale and not write else 0)
 
 
 def _read(path: Path) -> CommentedMap:

@@ -1,7 +1,7 @@
 """Keeps dvc.yaml's lists true that come from params.yaml: what collectors collect, what stages write a task, and which
 sections they read where that depends on others.
 
-DVC cannot derive them: `deps` and `outs` are no templates. `editjudge graph` compares, `--write` updates (`make
+DVC cannot derive them: `deps` and `outs` are no templates. `python -m tools.graph` compares, `--write` updates (`make
 graph`). Everything else in dvc.yaml is written by hand; tests hold it."""
 
 import io
