@@ -24,9 +24,9 @@ from editjudge.judges import styles
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.judges.styles import TASKS, style
 from editjudge.measures.annotation.recipe import load_recipes
-from editjudge.stages.graph import plan
 from editjudge.stages.graph.check import wrong
 from editjudge.training.settings import TrainJudgeSetting
+from tools import plan
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "profiles").iterdir())
@@ -134,14 +134,15 @@ def test_a_profile_is_put_into_params_and_dvc_yaml(tmp_path: Path) -> None:
     assert "data/sources/UnicEdit-10M" in graph["raw_sources"]["deps"]
 
 
-def test_the_dry_command_says_all_that_is_needed_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_says_all_that_is_needed_without_a_network(monkeypatch, capsys) -> None:
     def no_network(*given: Any) -> None:
         raise AssertionError("the network is asked")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.chdir(ROOT)
-    said = program.run("profile paper --dry")
+    plan.plan("paper")
+    said = capsys.readouterr().out
     values = applied("paper")
     for name in ("clip", "dinov3", "segmenter", "lpips", "depth", "parsing", "pose"):
         assert said.count(values["measures"][name]) >= 2, "its size and its memory"

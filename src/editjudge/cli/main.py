@@ -25,7 +25,6 @@ COMMANDS = {
     },
     "Settings": {
         "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
-        "plan": ("settings:plan_needs", "Say what params.yaml needs: downloads, keys, memory, hours, money."),
         "profile": ("settings:profile", "Put a profile, such as paper, into params.yaml."),
         "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
     },

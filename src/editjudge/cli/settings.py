@@ -1,10 +1,9 @@
-"""`editjudge check`, `plan`, `profile` and `add-editor`: params.yaml, and what comes of it.
+"""`editjudge check`, `profile` and `add-editor`: params.yaml, and what comes of it.
 
 A profile is a file of profiles/, a merge patch (RFC 7386) over params.yaml: its values replace those there, and null
 removes an entry. `over` names a profile that is applied before it. An editing model that params.yaml does not have
 starts as its entry in configs/editors.yaml."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,11 +14,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from editjudge import api
-from editjudge.core import hub, params
+from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
 from editjudge.editors.settings import Api
-from editjudge.stages.graph import lists, plan
+from editjudge.stages.graph import lists
 from editjudge.stages.graph.check import mistakes
 
 PARAMS, PROFILES = Path("params.yaml"), Path("profiles")
@@ -47,11 +46,6 @@ def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "
     found = mistakes()
     print("\n".join(found) if found else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if found else 0)
-
-
-def plan_needs() -> None:
-    """Say what params.yaml needs, without a network: downloads, licences, keys, servers, memory, hours and money."""
-    print(plan.text(params.load()))
 
 
 def _read(path: Path) -> CommentedMap:
@@ -89,6 +83,13 @@ def apply(values: CommentedMap, name: str) -> None:
         merge(values, patch)
 
 
+def profiled(name: str) -> CommentedMap:
+    """params.yaml with a profile."""
+    values = _read(PARAMS)
+    apply(values, name)
+    return values
+
+
 def merge(values: CommentedMap, patch: Mapping[str, Any]) -> None:
     """RFC 7386, in place. What the patch has by an alias is copied: params.yaml has none.
 
@@ -109,19 +110,14 @@ def merge(values: CommentedMap, patch: Mapping[str, Any]) -> None:
             values[key] = list(new) if isinstance(new, list) else new
 
 
-def profile(name: str, *, dry: bool = False) -> None:
+def profile(name: str) -> None:
     """Put a profile, such as paper, into params.yaml, and update dvc.yaml.
 
+    `python -m tools.plan NAME` says before what it needs.
+
     Args:
-        name: A file of profiles/, without its ending.
-        dry: Change nothing; say what the profile needs before anything runs: downloads, licences, keys, servers,
-            memory, hours and money."""
-    values = _read(PARAMS)
-    apply(values, name)
-    if dry:
-        print(plan.text(json.loads(json.dumps(values))))
-        return
-    _write(values)
+        name: A file of profiles/, without its ending."""
+    _write(profiled(name))
     lists.put_right(write=True)
     print(f"params.yaml and dvc.yaml have the profile {name}. Now: make check, then dvc repro")
 

@@ -1,7 +1,10 @@
-"""What params.yaml needs before anything runs, without a network: `editjudge plan`.
+"""What params.yaml, or a profile, needs before anything runs, without a network.
+
+    python -m tools.plan [PROFILE]
 
 Downloads, licences, keys, servers, memory, hours and money. What is known of models and data stands in plan.yaml."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +12,12 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
+from cyclopts import App
+
 from editjudge.benchmarks.suites import forms as suites
+from editjudge.cli.settings import profiled
 from editjudge.core import hub, params
+from editjudge.core.main import guarded
 from editjudge.core.settings import read, section
 from editjudge.editors.settings import used
 from editjudge.judges import rubrics
@@ -192,3 +199,17 @@ def _figure(number: float | None) -> str:
 def _table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     wide = [max((len(row[n]) for row in rows), default=0) for n in (0, 1)]
     return [f"  {a:<{wide[0]}}  {b:>{wide[1]}}  {c}".rstrip() for a, b, c in rows]
+
+
+def plan(profile: str | None = None) -> None:
+    """Say what params.yaml needs: downloads, licences, keys, servers, memory, hours and money.
+
+    Args:
+        profile: What it would need with this profile, a file of profiles/ without its ending."""
+    print(text(json.loads(json.dumps(profiled(profile))) if profile else params.load()))
+
+
+if __name__ == "__main__":
+    app = App(help_format="plaintext")
+    app.default(plan)
+    guarded("plan", app)
