@@ -18,6 +18,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := true
+# uv installs no bytecode. Where Python may write none, each process would compile torch and transformers anew: 10 s each.
+unexport PYTHONDONTWRITEBYTECODE
 # On Linux PyPI's torch brings 4 GB of CUDA packages. Without an NVIDIA GPU the CPU's build is looked for first, where its
 # index answers: pip would try an index that does not once a package, with two warnings each.
 CPU_INDEX := https://download.pytorch.org/whl/cpu
