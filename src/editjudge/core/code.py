@@ -30,31 +30,7 @@ FILE = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
 MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
 HASHED = re.compile(r"^    - path: (.+)\n      hash: md5\n      md5: '?([0-9a-f]{32}(?:\.dir)?)'?$", re.M)
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
-# Modules that change no kept result: identities leave them out, and what only they import. (As paths: a module that a
-# text names counts as used.)
-NO_RESULT = {
-    "core/code": "computes versions; another way of computing them gives other versions",
-    "core/errors": "classes of errors",
-    "core/files": "where files lie and how they are replaced",
-    "core/hub": "finds folders of weights; the weights are hashed",
-    "core/main": "how a program begins and ends",
-    "core/params": "reads params.yaml; the values that matter are in a record's name",
-    "core/settings": "as above",
-    "engine/local": "as workers",
-    "engine/progress": "progress bars",
-    "engine/ray": "as workers",
-    "engine/resume": "keeps records; their names and hashes are compared",
-    "engine/store": "keeps bytes by their content",
-    "engine/unfinished": "says what is missing",
-    "engine/workers": "starts processes; how many there are changes no result",
-    "models/endpoint/client": "sends calls; what is sent is in a record's name",
-    "models/chat/settings": "fields of every kind of chat model; those that matter are in a record's name",
-    "editors/settings": "fields of editing models; those that decide an image are in a record's name",
-    "judges/settings": "fields of judges, raters and scorers; those that matter are in a record's name",
-    "grounding/settings": "fields of parsers and grounders; those that matter are in a record's name",
-    "photos/settings": "fields of the photographs' models; those that matter are in a record's name",
-}
-
+NO_RESULT: dict[str, str] = params.load(Path(__file__).with_name("no_result.yaml"))  # modules, and why
 # Of these folders of judges/prompts a training uses one file alone, which params.yaml names at this key, or none: a
 # question that is not learnt trains nothing again. (In parts: a path in a text counts as used here.)
 PROMPTS = ("judges", "prompts")
