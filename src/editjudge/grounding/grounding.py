@@ -104,10 +104,7 @@ class Grounding:
 
 
 def ground(
-    pool: Iterable[tuple[records.Row, Rows]],
-    recipe: Recipe,
-    setting: GroundingSetting,
-    cache: resume.RecordCache,
+    pool: Iterable[tuple[records.Row, Rows]], recipe: Recipe, setting: GroundingSetting, cache: resume.RecordCache
 ) -> Grounding:
     """Where the edit of each candidate that is done is; a record whose regions are not found has a reason.
 

@@ -1,13 +1,16 @@
 """What instruction parsers and grounders are asked, and how their replies are read: strictly, never guessed.
 
-The prompts are files, prompts/{parsers,grounders}; in which coordinates a grounder answers stands here."""
+The prompts are files of parsers/ and grounders/, what is replied is in replies.yaml; in which coordinates a grounder
+answers stands here."""
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
+from editjudge.core import params
 from editjudge.core.prompts import Prompt
 from editjudge.core.regions import Box
 from editjudge.core.settings import FORBID
@@ -20,35 +23,15 @@ Coordinates: TypeAlias = Literal["absolute", "thousandths"]
 FractionBox: TypeAlias = tuple[float, float, float, float]
 """x0, y0, x1, y1 as shares of the image's width and height, 0..1."""
 
-MOST_LABELS = 8
-MOST_BOXES = 64
 SLACK = 0.05  # of a side by which a box may reach out of the image; what reaches further is in other coordinates
 LEAST = 0.5  # of a pixel or a thousandth that a box must be wide and high
 
-_LABEL = {"type": "string", "pattern": r"^(?=.*[^\s])[^\x00-\x1f<>|{}]{1,120}$"}
-_LABELS = {"type": "array", "items": _LABEL, "maxItems": MOST_LABELS}
-_SOME = _LABELS | {"minItems": 1}
-
-
-def _schema(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    plain = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return plain | more
-
-
-_ONE_LISTED = {"anyOf": [{"properties": {name: {"minItems": 1}}} for name in ("edited", "generated")]}
-SCHEMAS: dict[Form, dict[str, Any]] = {
-    "objects": _schema({"objects": _SOME}),
-    "replacement": _schema({"edited": _SOME, "generated": _SOME}),
-    "either": _schema({"edited": _LABELS, "generated": _LABELS}, **_ONE_LISTED),
-    "subject": _schema(
-        {"subject": _LABEL, "changes": {"type": "array", "items": {"enum": list(ATTRIBUTES)}, "uniqueItems": True}}
-    ),
-}
+_REPLIES = params.load(Path(__file__).with_name("replies.yaml"))
+SCHEMAS: dict[Form, dict[str, Any]] = _REPLIES["parsers"]
+BOXES_SCHEMA: dict[str, Any] = _REPLIES["grounders"]
+MOST_BOXES = BOXES_SCHEMA["properties"]["objects"]["maxItems"]
 # A flat list of plain texts in double quotes: what read_object may mend around it leaves it as it is.
 _PLAIN_LIST = r'\[\s*"[^"\\\[\]{}]{1,120}"(?:\s*,\s*"[^"\\\[\]{}]{1,120}")*\s*\]'
-_CORNERS = {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4}
-_BOX = _schema({"label": {"type": "string"}, "bbox_2d": _CORNERS})
-BOXES_SCHEMA = _schema({"objects": {"type": "array", "maxItems": MOST_BOXES, "items": _BOX}})
 COORDINATES: dict[Coordinates, str] = {
     "absolute": "Coordinates are pixels of this image, {width} wide and {height} high, from its top left corner.",
     "thousandths": "Coordinates are thousandths of the image's width and height, 0 to 1000, from its top left corner.",

@@ -25,10 +25,7 @@ Ask = Callable[[Sequence[Inquiry], dict[str, Any]], list[Finding]]
 CAPTION, SINGLE, DIALOGUE = (f"photos/prompts/{name}.yaml" for name in ("caption", "instruction", "dialogue"))
 TYPES: dict[str, str] = read_lined(PACKAGE / "photos/prompts/types.yaml").value["types"]
 REPLIES = read_lined(PACKAGE / "photos/prompts/replies.yaml").value  # their JSON Schemas
-SAID, EDIT = REPLIES["caption"], REPLIES["edit"]
-FORM = {"required": ["turns"], "additionalProperties": False}  # of a dialogue's reply
-LISTS = {n: {"type": "array", "items": EDIT, "minItems": n, "maxItems": n} for n in (2, 3)}
-TURNS = {1: EDIT} | {n: {"type": "object", "properties": {"turns": each}} | FORM for n, each in LISTS.items()}
+SAID, TURNS = REPLIES["caption"], {1: REPLIES["edit"], 2: REPLIES["two"], 3: REPLIES["three"]}
 LEAST_SIDE = 4  # pixels of a region that an edit by a template can be seen in
 TOLERANCE = 0.5  # pixels by which a polygon may leave its mask's outline
 
