@@ -295,12 +295,7 @@ def merged(lesson: Lesson, trained: TrainedModel, processor: Any) -> Any:
 
 @contextmanager
 def checkpoint_folder(
-    out: Path,
-    template: Path,
-    trained: TrainedModel,
-    setting: SingleEditsSetting,
-    processor: Any,
-    **card: str,
+    out: Path, template: Path, trained: TrainedModel, setting: SingleEditsSetting, processor: Any, **card: str
 ) -> Iterator[Path]:
     """The folder of a trained scorer or rater, which appears whole: with its processor, a model card of the template's
     fields, and the base's settings of videos, which a processor without torchvision does not write."""

@@ -41,21 +41,10 @@ from editjudge.report.figures import ReportSetting
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
-from editjudge.sources.settings import (
-    EmbedSetting,
-    FilterSetting,
-    ProbeBenchSetting,
-    RawPairs,
-)
+from editjudge.sources.settings import EmbedSetting, FilterSetting, ProbeBenchSetting, RawPairs
 from editjudge.stages.graph import lists as graph
 from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
-from editjudge.training.settings import (
-    CurveSetting,
-    MergeSetting,
-    SingleEdits,
-    TrainJudgeSetting,
-    TrainRaterSetting,
-)
+from editjudge.training.settings import CurveSetting, MergeSetting, SingleEdits, TrainJudgeSetting, TrainRaterSetting
 from editjudge.vision import folders
 
 # What stands in the place of a file's or a model's name.
