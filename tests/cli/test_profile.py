@@ -152,9 +152,37 @@ def test_the_plan_says_all_that_is_needed_without_a_network(monkeypatch, capsys)
     assert "accept it at huggingface.co/facebook/dinov3-vitb16-pretrain-lvd1689m" in said
     assert "by hand: hf download xiaotanhua/UnicEdit-10M" in said
     assert "http://127.0.0.1:25932/v1" in said
-    assert "images of glm_image                         30,286  hours unknown" in said
-    # 1,200 prompts, 78 pairs of 13 models, both orders, one judge
-    assert "questions of the arena                     187,200  hours 7.9" in said
+    jobs = {job.stage: job for job in plan.jobs(values)}
+    assert jobs["candidates@glm_image"].pieces == 1200 + 737 + 47 + 90 + 1212, "the arena and the suites, no pool"
+    assert jobs["questions of the arena"].pieces == 1200 * 91 * 2, "91 pairs of 14 models, both orders, one judge"
+
+
+def test_each_figure_of_the_published_profile_is_known_and_names_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    values = applied("published")
+    said, jobs = program.run("profile published --dry"), {job.stage: job for job in plan.jobs(values)}
+    assert "unknown" not in said
+    for name in {job.rate for job in jobs.values()} | {"memory", "picture"}:
+        given = plan.RATES[name]
+        assert given["kind"] in ("measured", "published", "estimated")
+        assert f"  {name}: {given['kind']}: {given['source']}" in said
+    assert set(values["editors"]) == {stage[11:] for stage in jobs if stage.startswith("candidates@")}
+    kontext, trained = jobs["candidates@flux1_kontext_dev"], jobs["train_judge"]
+    pools = 14 * 1500
+    assert kontext.pieces == pools + 1200
+    assert kontext.hours == pytest.approx((pools * 28 + 1200 * 50) * 165 / (989 * 0.4) / 3600)
+    assert (kontext.gpu, kontext.host, round(kontext.disk or 0)) == (34, 8 * 34, 42)
+    assert trained.pieces == pytest.approx(pools * 128_000 / 27_000 * 3, rel=1e-3)
+    assert 117 < (trained.hours or 0) * 3600 * 989 * 0.21 / (trained.pieces or 1) < 151, "TFLOP a pair, counted by hand"
+    values["editors"]["qwen_image_edit"]["use"] = ["benchmark"]
+    fewer = {job.stage: job for job in plan.jobs(values)}
+    assert fewer["candidates@qwen_image_edit"].pieces == 1200
+    assert fewer["annotate"].pieces == (jobs["annotate"].pieces or 0) * 6 / 7
+    values["editors"]["flux1_kontext_dev"]["model"] = "nobody/heard-of-it"
+    assert {job.stage: job.hours for job in plan.jobs(values)}["candidates@flux1_kontext_dev"] is None
+    full = {"train_scorer": {"s": {**values["train_judge"], "data": "d", "lora_rank": 0, "deepspeed": "zero3"}}}
+    job = [*plan.jobs(values | full | {"scorer_data": {"d": {"per_task": 10, "tasks": ["a"]}}})][-1]
+    assert (job.stage, job.gpu, job.host) == ("train_scorer.s", 3 * 17.5, 3 * 8 * 17.5)
 
 
 def test_what_is_not_known_is_said_to_be_unknown_and_the_shipped_setting_fetches_nothing() -> None:
@@ -165,16 +193,16 @@ def test_what_is_not_known_is_said_to_be_unknown_and_the_shipped_setting_fetches
     values["benchmarks"] = {"own": {"form": "vcreward", "hub": "nobody/bench"}}
     with contextlib.chdir(ROOT):
         lines = plan.text(values).splitlines()
-        assert "in all 0 GB, and 0 of a size that is unknown" in plan.text(params.load())
+        assert "  in all 0 GB\n" in plan.text(params.load())
     assert [line.split()[1] for line in lines if "nobody/heard-of-it" in line and "clip" in line] == ["unknown"] * 2
-    assert next(line for line in lines if "benchmark own" in line).split()[-3:] == ["unknown", "hours", "unknown"]
+    assert next(line for line in lines if "benchmark own" in line).split()[5:7] == ["unknown", "unknown"]
 
 
 def test_facts_are_of_models_that_settings_name_and_have_a_source() -> None:
     here = [entry for entry in READY.values() if "api_key_env" not in entry]  # the others are their providers'
     named = {entry["model"] for entry in here} | {e["lora"]["model"] for e in READY.values() if "lora" in e}
     named |= {need.name.partition("@")[0] for need in plan.needs(applied("paper"))}
-    named = {name for name in named if not name.startswith("data/sources/own/")}
+    named = {name for name in named if not name.startswith("data/sources/own/")} | {"models/tiny_base"}
     assert set(plan.FACTS["models"]) == named, "each is known or said to be unknown, and none is left over"
     for name, facts in plan.FACTS["models"].items():
         assert ("source" in facts) == ("gb" in facts or "memory" in facts), name
