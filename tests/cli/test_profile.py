@@ -160,7 +160,7 @@ def test_the_plan_says_all_that_is_needed_without_a_network(monkeypatch, capsys)
 def test_each_figure_of_the_published_profile_is_known_and_names_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     values = applied("published")
-    said, jobs = program.run("profile published --dry"), {job.stage: job for job in plan.jobs(values)}
+    said, jobs = plan.text(values), {job.stage: job for job in plan.jobs(values)}
     assert "unknown" not in said
     for name in {job.rate for job in jobs.values()} | {"memory", "picture"}:
         given = plan.RATES[name]
