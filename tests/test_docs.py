@@ -59,7 +59,7 @@ COMMANDS = {
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
     r"editjudge profile mine$": "tests/test_own_edits.py",
-    r"editjudge (compare|rank|profile|add-editor) |python -m tools\.(publish provenance|plan) ": RUN,
+    r"editjudge (compare|rank|profile|add-editor|plan) |python -m tools\.publish provenance ": RUN,
     r"editjudge benchmark ": "tests/cli/test_suite_program.py",
     r"editjudge score ": "tests/cli/test_judging.py",
     r"editjudge (suite|gallery write) |python -m tools\.drift ": "tests/cli/test_suite_program.py",

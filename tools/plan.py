@@ -1,6 +1,6 @@
 """What params.yaml, or a profile, needs before anything runs, without a network.
 
-    python -m tools.plan [PROFILE]
+    editjudge plan [PROFILE]
 
 Downloads, licences, keys, servers, memory, hours and money. What is known of models and data stands in plan.yaml."""
 
@@ -12,12 +12,9 @@ from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cyclopts import App
-
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.cli.settings import profiled
 from editjudge.core import hub, params
-from editjudge.core.main import guarded
 from editjudge.core.settings import read, section
 from editjudge.editors.settings import Use, used
 from editjudge.judges import rubrics
@@ -320,9 +317,3 @@ def plan(profile: str | None = None) -> None:
     Args:
         profile: What it would need with this profile, a file of profiles/ without its ending."""
     print(text(json.loads(json.dumps(profiled(profile))) if profile else params.load()))
-
-
-if __name__ == "__main__":
-    app = App(help_format="plaintext")
-    app.default(plan)
-    guarded("plan", app)

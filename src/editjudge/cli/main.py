@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
@@ -9,7 +10,8 @@ from editjudge.core import portable
 from editjudge.core.main import guarded
 from editjudge.core.params import known
 
-# group: {command: (where it is in this room, one line of help)}
+CHECKOUT = Path(__file__).parents[3]  # where the code lies in one; its tools/ is no part of the package
+# group: {command: (where it is in this room, or in tools/, one line of help)}
 COMMANDS = {
     "Judge edits": {
         "compare": ("judging:compare", "Say which of two edits kept better what had to stay."),
@@ -26,6 +28,7 @@ COMMANDS = {
     "Settings": {
         "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
         "profile": ("settings:profile", "Put a profile, such as paper, into params.yaml."),
+        "plan": ("tools.plan:plan", "Say what settings or a profile need: downloads, memory, hours, money."),
         "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
     },
     "Files": {
@@ -34,6 +37,10 @@ COMMANDS = {
         "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
     },
 }  # fmt: skip
+if (CHECKOUT / "tools/plan.py").is_file():
+    sys.path.append(str(CHECKOUT))
+else:
+    del COMMANDS["Settings"]["plan"]
 
 
 def program() -> App:
@@ -49,7 +56,8 @@ def program() -> App:
     for number, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=number)
         for name, (where, text) in commands.items():
-            app.command(f"editjudge.cli.{where}", name=name, help=text, group=group)
+            where = where if where.startswith("tools.") else f"editjudge.cli.{where}"
+            app.command(where, name=name, help=text, group=group)
     app.register_install_completion_command()
     return app
 

@@ -113,7 +113,7 @@ def merge(values: CommentedMap, patch: Mapping[str, Any]) -> None:
 def profile(name: str) -> None:
     """Put a profile, such as paper, into params.yaml, and update dvc.yaml.
 
-    `python -m tools.plan NAME` says before what it needs.
+    `editjudge plan NAME` says before what it needs.
 
     Args:
         name: A file of profiles/, without its ending."""

@@ -28,8 +28,9 @@ def prompts_of(values: dict[str, Any], setting: ArenaSetting) -> Iterator[record
     columns. TableError: no such file, field. Rows of one's own may say regions, see `core.masks`."""
     if not (setting.path or setting.hub):
         side = section(values, "raw_pairs", RawPairs).image_side
-        for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
-            for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
+        count, tasks = setting.per_task, (task for task in params.leaf(values, "tasks") if task in scenes.EDITS)
+        for place, task in enumerate(tasks):  # each goes on with the photos where the one before has ended
+            for pair in scenes.make_pairs(task, "benchmark", count, side, setting.seed, place * count):
                 yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
         return
     seen: set[str] = set()

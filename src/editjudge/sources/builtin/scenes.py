@@ -46,8 +46,9 @@ class Crop:
         return [[round((x - self.x) * self.scale, 1), round((y - self.y) * self.scale, 1)] for x, y in polygon]
 
 
-def make_pairs(task: str, role: str, count: int, side: int, seed: int) -> list[Row]:
-    """`count` raw pairs of one task from the photos of a role ("train", "benchmark"), keys `<task>-<role>-<number>`.
+def make_pairs(task: str, role: str, count: int, side: int, seed: int, first: int = 0) -> list[Row]:
+    """`count` raw pairs of one task from the photos of a role ("train", "benchmark"), keys `<task>-<role>-<number>`,
+    the first of which has the number `first`.
 
     Photos take turns, so that each gives about as many. The same arguments give the same pairs, and each pair depends
     on its own number alone. Raises ValueError for an unknown task."""
@@ -55,7 +56,7 @@ def make_pairs(task: str, role: str, count: int, side: int, seed: int) -> list[R
         raise ValueError(f"the probe set has no task {task!r}; it has {', '.join(EDITS)}")
     names = [name for name in sorted(photos.ROLES[role]) if _subjects(task, name)]
     pairs = []
-    for number in range(count):
+    for number in range(first, first + count):
         rng = np.random.default_rng([seed, EDITS.index(task), list(photos.ROLES).index(role), number])
         photo = names[number % len(names)]
         subjects = _subjects(task, photo)
