@@ -89,7 +89,7 @@ def compare(
         rows.append((name, verdict, both.p_a))
         rows += [(f"  asked as {order}", _said(each), each.p_a)
                  for order, each in (("A, B", both.forward), ("B, A", both.backward))]  # fmt: skip
-        if _is_tiny(values, name):
+        if is_tiny(values, name):
             complain("compare", f"{name} is a tiny judge for demonstration, it sees how much changed, not where: use"
                      " --judge measures --task TASK --box X0 Y0 X1 Y1, or a model's folder or hub id")  # fmt: skip
     table(("judge", "winner", "p(A)"), rows)
@@ -109,7 +109,7 @@ def _said(answer: api.Answer | api.Comparison) -> str:
     return answer.winner or f"no verdict: {answer.reason}"
 
 
-def _is_tiny(values: dict[str, Any], name: str) -> bool:
+def is_tiny(values: dict[str, Any], name: str) -> bool:
     """Whether a judge is the graph's own, trained from the embedded base."""
     own = (values["judges"].get(name) or {}).get("model") in ("models/judge", TINY_BASE)
     return own and (values.get("train_judge") or {}).get("base") == TINY_BASE

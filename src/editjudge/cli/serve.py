@@ -2,6 +2,8 @@
 
 from typing import Any, TypeVar
 
+from cyclopts import App
+
 from editjudge.cli.printing import Params
 from editjudge.core import hub
 from editjudge.core import params as settings
@@ -15,8 +17,11 @@ from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
 
 T = TypeVar("T")
+serve_app = App("serve", help="Serve a judge over HTTP, a scorer to trainers, or a page to people.")
+serve_app.command("editjudge.cli.page:page", name="page", help="Compare edits in the browser, or have people do it.")
 
 
+@serve_app.default
 def serve(
     *,
     judge: str | None = None,
