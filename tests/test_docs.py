@@ -69,6 +69,7 @@ COMMANDS = {
     r"python -m tools\.import_editreward ": "tests/tools/test_editreward.py",
     r"editjudge curate ": "tests/rewards/test_curate.py",
     r"editjudge serve --scorer": "tests/cli/test_serve.py",
+    r"editjudge serve page": "tests/cli/test_page.py",
     r"editjudge serve ": "tests/models/test_server.py",
     r"pip install |editjudge --": "tests/cli/test_program.py",
     r"dvc repro learning_curve@judge": "tests/stages/test_learning_curve.py",

@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from editjudge import api
 from editjudge.cli.judging import is_tiny
 from editjudge.cli.printing import Params
-from editjudge.core import files, images, keys, reading, regions, scans
+from editjudge.core import files, images, keys, reading, records, regions, scans
 from editjudge.core import params as settings
 from editjudge.core.errors import UserError
 from editjudge.core.winner import OTHER_SIDE
@@ -95,17 +95,24 @@ class JudgePage:
 
 def pairs_of(label: str) -> Iterator[Pair]:
     """Every two edits of each prompt of a folder or the arena, with the keys of match files. RowError, TableError."""
-    table, of = reading.Table(path=label, files="table.*", images=f"{label}/photos"), Path(label).glob("edits/*")
+    rows: Iterable[tuple[Any, Any]]
     if label == "arena":
-        table, of = reading.Table(path="data/gedit_bench.parquet"), Path("data/gallery").glob("*.parquet")
+        found = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes")
+        rows, of = (
+            ((row, partial(bytes, row["source_image"]["bytes"])) for row in found),
+            Path("data/gallery").glob("*"),
+        )
+    else:
+        table = reading.read(reading.Table(path=label, files="table.*", images=f"{label}/photos"))
+        rows = ((row, partial(row.file_bytes, row.text("image"))) for row in table)
+    of = Path("data/gallery").glob("*.parquet") if label == "arena" else Path(label).glob("edits/*/")
     given = {path.name.removesuffix(".parquet"): Given(path, path.name) for path in of}
     there = {name: {*own.listed()} for name, own in given.items()}
-    for row in reading.read(table):
-        prompt, source = row.identifier("key"), partial(row.pictures, row.get("image") or row["source_image"])
-        about = {"prompt": prompt, "task": row.get("task"), "origin": row.get("origin")}
+    for row, source in rows:
+        prompt, about = str(row["key"]), {"task": row.get("task"), "origin": row.get("origin")}
         for a, b in combinations(sorted(name for name in given if prompt in there[name]), 2):
-            own = about | {"key": f"{prompt}_pair_{a}_vs_{b}", "model_a": a, "model_b": b}
-            yield own, row.text("instruction"), (source, partial(given[a], prompt), partial(given[b], prompt))
+            own = {"key": f"{prompt}_pair_{a}_vs_{b}", "prompt": prompt, "model_a": a, "model_b": b} | about
+            yield own, str(row["instruction"]), (source, partial(given[a], prompt), partial(given[b], prompt))
 
 
 def read_said(paths: Iterable[Path], dimension: str) -> dict[str, dict[str, Any]]:
@@ -114,7 +121,7 @@ def read_said(paths: Iterable[Path], dimension: str) -> dict[str, dict[str, Any]
     for path in paths:
         for row in reading.read(reading.Table(path=str(path))):
             if row.get("dimension") in (None, dimension):
-                winner = row.get("winner") and folded(row["winner"])
+                winner = None if row.get("winner") in (None, "Failed") else folded(row["winner"])
                 said.setdefault(row.get("judge") or path.stem, {})[row["key"]] = winner
     return said
 
@@ -147,8 +154,7 @@ class LabelPage:
         """The source (0), or the edit that is shown as A (1) or B (2). Rejected: why there is none."""
         (_, (*_, (source, a, b)), swapped), side = self.asked(request), request.path_params["side"] % 3
         try:
-            found = ((source, b, a) if swapped else (source, a, b))[side]()
-            [data] = found if isinstance(found, tuple) else [found]
+            data = ((source, b, a) if swapped else (source, a, b))[side]()
             png = images.encode_png(scans.decode(data if isinstance(data, bytes) else b""))
         except ValueError as error:
             raise Rejected(404, str(error)) from None

@@ -10,7 +10,8 @@ function labelPage(told) {
   const remembered = (() => { try { return sessionStorage.getItem("rater") || ""; } catch { return ""; } })();
   const name = make("input", { type: "search", required: true, maxlength: "100", value: remembered, autocomplete: "name" });
   const beginning = make("form", { class: "fields", onsubmit: (event) => { event.preventDefault(); begin(); } },
-    make("label", { class: "wide" }, "Your name: your answers are kept under it, and you go on where you stopped", name), make("button", { type: "submit", class: "go" }, "Begin"));
+    make("label", { class: "wide" }, "Your name: your answers are kept under it, and you go on where you stopped", name), make("button", { type: "submit", class: "go" }, "Begin"),
+    make("p", { class: "note whole" }, "You see a source and two edits. Who made them is hidden, and sides change from pair to pair. Keys answer, too: A, B or T (or arrows), S skips, U takes the last answer back, O shows the source in the place of the edits."));
   const asked = make("section", { class: "asked", hidden: true, tabindex: "-1", "aria-label": "Pair" });
   const agreed = make("div"), agreement = make("details", { hidden: true, ontoggle: () => agreement.open && showAgreement() }, make("summary", {}, "Agreement"), agreed);
 
