@@ -98,10 +98,7 @@ def pairs_of(label: str) -> Iterator[Pair]:
     rows: Iterable[tuple[Any, Any]]
     if label == "arena":
         found = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes")
-        rows, of = (
-            ((row, partial(bytes, row["source_image"]["bytes"])) for row in found),
-            Path("data/gallery").glob("*"),
-        )
+        rows = ((row, partial(bytes, row["source_image"]["bytes"])) for row in found)
     else:
         table = reading.read(reading.Table(path=label, files="table.*", images=f"{label}/photos"))
         rows = ((row, partial(row.file_bytes, row.text("image"))) for row in table)
