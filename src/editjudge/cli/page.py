@@ -201,11 +201,12 @@ def page(
         label: What people compare: a folder as in docs/own_edits.md (table, photos, edits), or the graph's `arena`.
         dimension: In which respect they do.
         answers: Where their answers are kept: LABEL/DIMENSION/RATER.jsonl, which `rank` reads.
-        verdicts: Files of judges' verdicts, such as data/matches.parquet, to compare people with.
+        verdicts: Files of judges' verdicts to compare people with; of the arena, data/matches.parquet without it.
         port: 0 for a free one."""
     free, token = free_port(HOST, port), secrets.token_urlsafe(16)
     kept, static = answers / Path(label or "").name / dimension, Mount("/", StaticFiles(directory=FOLDER))
-    shown = LabelPage(label, kept, verdicts or [], dimension) if label else JudgePage(params)
+    known = verdicts or [path for path in [Path("data/matches.parquet")] if label == "arena" and path.is_file()]
+    shown = LabelPage(label, kept, known, dimension) if label else JudgePage(params)
     routes = [Route("/told", lambda _: JSONResponse(shown.told)), *shown.routes, static]
     app = Starlette(routes=[Mount(f"/{token}", routes=routes)], exception_handlers={Rejected: refusal})
     print(f"http://{HOST}:{free}/{token}/served.html", flush=True)
