@@ -130,7 +130,7 @@ class LoadedJudge(ExitStack):
         super().__init__()
         self.name = name
         self._measures = slot_setting_of(values)
-        self._judge = self.enter_context(opening.find_judge(values, name))
+        self.judge = self.enter_context(opening.find_judge(values, name))
 
     def compare(
         self,
@@ -150,14 +150,14 @@ class LoadedJudge(ExitStack):
             context = Context(recipe, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in boxes), self._measures)
         pictures = to_bytes(source), to_bytes(a), to_bytes(b)
         question = Question("compared", instruction, *pictures, context=context, task=task or "")
-        [answer] = self._judge.compare([question], dimension)
+        [answer] = self.judge.compare([question], dimension)
         told = (answer.combined, answer.forward, mirrored(answer.backward))
         both, forward, backward = (Answer(each.winner, each.p_a, each.reason, each.reply) for each in told)
         return Comparison(both.winner, both.p_a, both.reason, forward, backward, answer.scores)
 
     def score(self, source: Picture, edited: Picture, instruction: str, *, task: str = "") -> ScoredEdit:
         """How good one edit is; see the function `score`."""
-        [score] = self._judge.score([Edit(instruction, to_bytes(source), to_bytes(edited), task=task)])
+        [score] = self.judge.score([Edit(instruction, to_bytes(source), to_bytes(edited), task=task)])
         if isinstance(score, Unscored):
             return ScoredEdit(None, reason=score.reason, said=score.said)
         return ScoredEdit(**vars(score))
