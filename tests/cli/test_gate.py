@@ -1,14 +1,16 @@
 """`editjudge gate`: it finds each planted cheat, passes an oracle, and asks services and chat models over loopback."""
 
+import functools
 import json
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
-import numpy as np
 import program
 import pytest
+import yaml
 from chat_client import chat_server
 from pictures import picture
 from pixel_scorer import PixelScorer, Running
@@ -17,6 +19,7 @@ from editjudge.benchmarks.gate import CHEATS, examine
 from editjudge.cli.gate import known_case
 from editjudge.core import images
 from editjudge.core.errors import UserError
+from editjudge.core.winner import WORTH, ahead
 from editjudge.judges import protocol
 from editjudge.judges.protocol import BothOrders, Dimension, Edit, Judge, Question, Score, Unscored, Verdict
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -25,66 +28,39 @@ from editjudge.rewards.reward_forms import FORMS
 from editjudge.sources.builtin import photos
 
 PLACES = [(photo, number) for number in range(3) for photo in sorted(photos.BENCHMARK)]
-CASES = [known_case(*place, 96, SlotSetting()) for place in PLACES]
-BEST = {(edit.instruction, edit.source): edit.edited for case in CASES for edit in (case.right, case.other)}
-AWAY = -1000.0  # of an edit that nobody asked for
+cases = functools.cache(lambda: [known_case(*place, 96, SlotSetting()) for place in PLACES])
+pixels = functools.cache(lambda image: images.decode(bytes(image)).astype(float))
 
 
-def pixels(image: object) -> np.ndarray:
-    return images.decode(bytes(image)).astype(float)  # type: ignore[call-overload]
+@functools.cache
+def right_ones(source: Any) -> list[Edit]:
+    return [edit for case in cases() for edit in (case.right, case.other) if edit.source == source]
 
 
-def far(a: object, b: object) -> float:
-    one, other = pixels(a), pixels(b)
-    return float(abs(one - other).mean()) if one.shape == other.shape else 255.0
+def far(a: Any, b: Any) -> float:
+    return float(abs(pixels(a) - pixels(b)).mean()) if pixels(a).shape == pixels(b).shape else 255.0
 
 
-def right_of(edit: Edit) -> object:
-    """The edit that was asked for, also where orders stand behind what was asked."""
-    own = [
-        best for (words, source), best in BEST.items() if source == edit.source and edit.instruction.startswith(words)
-    ]
-    return own[0] if own else None
+def oracle(edit: Edit, away: Callable[[Any, Any], float] = far) -> float:
+    """Knows the edit that was asked for, also where orders stand behind what was asked."""
+    best = [o.edited for o in right_ones(edit.source) if edit.instruction.startswith(o.instruction)]
+    return -away(edit.edited, best[0]) if best else -1000 - away(edit.edited, edit.source)
 
 
-def oracle(edit: Edit) -> float:
-    best = right_of(edit)
-    return AWAY - far(edit.edited, edit.source) if best is None else -far(edit.edited, best)
-
-
-def any_right(edit: Edit) -> float:
-    return -min([far(edit.edited, best) for (_, source), best in BEST.items() if source == edit.source] or [255.0])
-
-
-def coarse(edit: Edit) -> float:
-    best = right_of(edit)
-    small = [cv2.resize(pixels(each), (4, 4), interpolation=cv2.INTER_AREA) for each in (edit.edited, best) if each]
-    return AWAY if best is None else -float(round(abs(small[0] - small[1]).mean() / 8))
-
-
-def sharp(edit: Edit) -> float:
-    return float(cv2.Laplacian(pixels(edit.edited), cv2.CV_64F).var())
-
-
-def lit(edit: Edit) -> float:
-    return float((pixels(edit.edited) == 255).all(-1).mean() > (pixels(edit.source) == 255).all(-1).mean() + 0.002)
+def coarsely(a: Any, b: Any) -> float:
+    one, other = (cv2.resize(pixels(each), (4, 4), interpolation=cv2.INTER_AREA) for each in (a, b))
+    return float(round(abs(one - other).mean() / 8))
 
 
 class Planted:
-    """A scorer that is a function of an edit."""
+    """A scorer that is a function of an edit, and of its place among all."""
 
-    dimensions = ("overall",)
-
-    def __init__(self, of: Callable[[Edit], float]) -> None:
-        self.of = of
+    def __init__(self, of: Callable[[Edit, int], float | None]) -> None:
+        self.of, self.dimensions = of, ("overall",)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        return [Score(self.of(edit), {}) for edit in edits]
-
-
-class InOrder(Planted):
-    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        return [Score(float(n), {}) for n in range(len(edits))]
+        numbers = [self.of(edit, n) for n, edit in enumerate(edits)]
+        return [Unscored("too dark") if number is None else Score(number, {}) for number in numbers]
 
 
 class Comparing(Judge):
@@ -96,82 +72,68 @@ class Comparing(Judge):
         self.first = first
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = "overall") -> list[BothOrders]:
+        both = protocol.in_both_orders(questions)
         if self.first:
-            said = [Verdict(each.key, "Image A", 0.75) for each in protocol.in_both_orders(questions)]
-            return protocol.combine_all(said, "agreement")
-        scores = Planted(oracle).score([edit for each in questions for edit in each.edits])
-        return [replaced(each) for each in protocol.compare_by_scores(questions, scores, 0.0, dimension)]
+            return protocol.combine_all([Verdict(each.key, "Image A", 0.75) for each in both], "agreement")
+        leads = [oracle(each.edits[0]) - oracle(each.edits[1]) for each in both]
+        said = [Verdict(q.key, ahead(d), WORTH[ahead(d)]) for q, d in zip(both, leads, strict=True)]
+        return protocol.combine_all(said, "probability")
 
 
-def replaced(answer: BothOrders) -> BothOrders:
-    return BothOrders(answer.forward, answer.backward, answer.combined)
-
-
-@pytest.mark.parametrize("judge", [Planted(oracle), Comparing(first=False)], ids=["scores", "compares"])
+@pytest.mark.parametrize("judge", [Planted(lambda e, _: oracle(e)), Comparing(first=False)], ids=["scores", "compares"])
 def test_an_oracle_passes(judge: Planted | Comparing) -> None:
-    found, fooled = examine(judge, CASES)
+    found, fooled = examine(judge, cases())
     assert [row["verdict"] for row in found["cheats"]] == ["pass"] * len(CHEATS)
     assert (found["passes"], found["unscored"], fooled) == (True, 0, [])
-    assert all(row["moves"] > 0.02 for row in found["sensitivity"])
-    assert [(row["size"], row["groups"]) for row in found["groups"]] == (
-        [(4, 76), (8, 38), (16, 19)] if isinstance(judge, Planted) else []
-    )
+    assert all(row["low"] > 0 for row in found["sensitivity"])
+    groups = [(row["size"], row["groups"], row["zero_variance"]) for row in found["groups"]]
+    assert groups == ([] if isinstance(judge, Judge) else [(4, 76, 0), (8, 38, 0), (16, 19, 0)])
 
 
-PLANTED: dict[str, tuple[Planted | Comparing, set[str]]] = {
-    "blind": (Planted(lambda edit: zlib.crc32(edit.instruction.encode())), {"source unchanged", "black or white"}),
-    "constant": (Planted(lambda edit: 0.5), set(CHEATS[:-1])),
-    "likes the source": (Planted(lambda edit: -far(edit.edited, edit.source)), {"source unchanged", "wrong instruction"}),
-    "likes what is new": (Planted(lambda edit: far(edit.edited, edit.source)), {"another photo", "black or white"}),
-    "likes sharpness": (Planted(sharp), {"blur or noise"}),
-    "likes light": (Planted(lambda edit: float(pixels(edit.edited).mean())), {"black or white"}),
-    "ignores the instruction": (Planted(any_right), {"other edit", "wrong instruction", "no instruction"}),
-    "likes long instructions": (Planted(lambda edit: oracle(edit) + 9 * len(edit.instruction)), {"injection"}),
-    "obeys orders": (Planted(lambda edit: oracle(edit) + 999 * ("perfect" in edit.instruction)), {"injection"}),
-    "reads text in the picture": (Planted(lambda edit: oracle(edit) + 999 * lit(edit)), {"text over it"}),
-    "sees little": (Planted(coarse), {"JPEG quality 10", "text over it"}),
-    "reads the file": (Planted(lambda edit: len(bytes(edit.edited))), {"blur or noise", "wrong instruction"}),
-    "reads the name": (Planted(lambda edit: zlib.crc32(edit.key.encode())), set(CHEATS[:-1])),
-    "goes by the order": (InOrder(oracle), set(CHEATS)),
-    "first image": (Comparing(first=True), set(CHEATS)),
-}  # fmt: skip
+PLANTED: dict[str, tuple[Callable[[Edit, int], float | None], set[str]]] = {
+    "is blind": (lambda e, _: zlib.crc32(e.instruction.encode()), {*CHEATS[:9]}),
+    "is constant": (lambda *_: 0.5, {*CHEATS[:12]}),
+    "likes the source": (lambda e, _: -far(e.edited, e.source), {"source unchanged", "injection"}),
+    "likes what is new": (lambda e, _: far(e.edited, e.source), {"another photo", "black or white"}),
+    "likes sharpness": (lambda e, _: cv2.Laplacian(pixels(e.edited), cv2.CV_64F).var(), {"blur or noise"}),
+    "likes light": (lambda e, _: pixels(e.edited).mean(), {"black or white"}),
+    "ignores the words": (
+        lambda e, _: -min([99, *(far(e.edited, o.edited) for o in right_ones(e.source))]),
+        {*CHEATS[9:11]},
+    ),
+    "likes long instructions": (lambda e, _: oracle(e) + 9 * len(e.instruction), {"injection"}),
+    "obeys orders": (lambda e, _: oracle(e) + 999 * ("perfect" in e.instruction), {"injection"}),
+    "reads the text": (lambda e, _: oracle(e) + 9 * float((pixels(e.edited) == 255).all(-1).sum()), {"text over it"}),
+    "sees little": (lambda e, _: oracle(e, coarsely), {"JPEG quality 10", "text over it"}),
+    "reads the file": (lambda e, _: len(bytes(e.edited)), {"blur or noise", "wrong instruction"}),
+    "reads the name": (lambda e, _: zlib.crc32(e.key.encode()), {*CHEATS[:12]}),
+    "goes by the order": (lambda _, n: n, {*CHEATS}),
+}
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", [*PLANTED, "prefers the first image"])
 def test_each_planted_cheat_is_found(name: str) -> None:
-    judge, wanted = PLANTED[name]
-    found, fooled = examine(judge, CASES)
-    failed = {row["cheat"] for row in found["cheats"] if row["verdict"] == "fail"}
-    assert wanted <= failed
+    of, wanted = PLANTED.get(name, (lambda *_: 0.0, {*CHEATS}))
+    found, fooled = examine(Planted(of) if name in PLANTED else Comparing(first=True), cases())
+    assert wanted <= {row["cheat"] for row in found["cheats"] if row["verdict"] == "fail"}
+    assert wanted - {CHEATS[-1]} <= {trial.what for trial in fooled}
     assert not found["passes"]
-    assert wanted - {CHEATS[-1]} <= {trial.what for trial, _ in fooled}
-    if name == "constant":
+    if name == "is constant":
         assert [(row["zero_variance"], row["tied_pairs"]) for row in found["groups"]] == [(1.0, 1.0)] * 3
         assert [row["moves"] for row in found["sensitivity"]] == [0.0] * 3
-    if name == "ignores the instruction":
-        assert found["sensitivity"][0]["moves"] == 0
-    if name == "first image":
-        assert found["position"]["first_side_preference"] == 1
-        assert found["calibration"]["ece"] > 0.2 or found["calibration"]["n"]
+    assert name in PLANTED or (found["position"]["first_side_preference"], found["calibration"]["brier"]) == (1, 0.25)
 
 
 def test_what_is_unscored_is_neither_0_nor_a_tie() -> None:
-    class Refusing(Planted):
-        def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-            return [
-                Unscored("too dark") if not pixels(edit.edited).any() else Score(oracle(edit), {}) for edit in edits
-            ]
-
-    found, _ = examine(Refusing(oracle), CASES)
+    found, _ = examine(Planted(lambda e, _: oracle(e) if pixels(e.edited).any() else None), cases())
     [row] = [row for row in found["cheats"] if row["verdict"] != "pass"]
     assert (row["cheat"], row["share"], row["unscored"], row["ties"]) == ("black or white", 1.0, 29, 0)
-    assert (row["verdict"], found["reasons"][0]["reason"]) == ("too few to tell", "Image B: too dark")
+    assert (row["verdict"], found["reasons"][0]["reason"][-8:]) == ("too few to tell", "too dark")
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_service_answers_in_each_form_as_its_scorer(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    edits = [Edit("make it red", picture(1), picture(n)) for n in range(2, 22)]
-    edits.insert(3, Edit("make it red", picture(1), b"broken"))
+    edits = [Edit("make it red", picture(1), b"broken" if n == 5 else picture(n)) for n in range(2, 22)]
     monkeypatch.setenv("REWARD_KEY", "sesame")
     with Running(api_key_env="REWARD_KEY") as running:
         found = RewardEndpoint(running.url, form, "pixels", "sesame").score(edits)
@@ -183,16 +145,20 @@ def test_a_service_answers_in_each_form_as_its_scorer(form: str, monkeypatch: py
 
 
 def test_the_command_tells_shows_and_ends_with_an_error(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a scorer, of a VLM behind an endpoint and of a reward service."""
     monkeypatch.setattr(photos, "BENCHMARK", sorted(photos.BENCHMARK)[:2])
-    (workdir / "params.yaml").write_text("raw_pairs: {image_side: 64}\njudges: {}\nscorers: {dino_i: {kind: dino_i}}\n")
-    with pytest.raises(UserError, match="dino_i did not pass all"):
-        program.run("gate dino_i --cases 1 --json found.json --page page.html")
-    [row] = json.loads(Path("found.json").read_text())["judges"]
-    assert row["cheats"][0] | {"ties": 0} == row["cheats"][0]
+    with chat_server(brightest=True) as chat, Running() as rewards:
+        vlm = {"backend": "endpoint", "base_url": chat.url, "model": "m", "rule": "agreement"}
+        values = {"raw_pairs": {"image_side": 64}, "judges": {"vlm": vlm}, "scorers": {}}
+        (workdir / "params.yaml").write_text(yaml.safe_dump(values))
+        with pytest.raises(UserError, match="not passed: dino_i, vlm"):
+            program.run("gate dino_i vlm --cases 1 --json found.json --page page.html")
+        with pytest.raises(UserError, match=f"not passed: {rewards.url}"):
+            program.run(f"gate {rewards.url} --form score --cases 1 --json service.json")
+    scorer, judge = json.loads(Path("found.json").read_text())["judges"]
+    assert [row["cheat"] for row in scorer["cheats"]] == CHEATS
+    assert (judge["asked"], judge["unscored"], judge["dimension"]) == ("compares", 0, "visual_consistency")
     assert "data:image/png;base64," in Path("page.html").read_text()
-    with chat_server(brightest=True) as server, pytest.raises(UserError, match="m did not pass"):
-        program.run(["gate", "m", "--base-url", server.url, "--cases", "1", "--json", "found.json"])
-    [row] = json.loads(Path("found.json").read_text())["judges"]
-    assert (row["asked"], row["unscored"]) == ("compares", 0)
-    with pytest.raises(UserError, match="--form is chat or"):
-        program.run("gate dino_i --form score")
+    assert json.loads(Path("service.json").read_text())["judges"][0]["asked"] == "scores"
+    with pytest.raises(UserError, match="--form"):
+        program.run("gate dino_i --form scores")

@@ -157,6 +157,13 @@ def test_bad_input_is_refused_in_one_line(running: Running, status: int, words: 
     assert len(reply.json()["error"].splitlines()) == 1
 
 
+def test_an_instruction_that_takes_all_memory_is_not_scored_and_the_others_are(running: Running) -> None:
+    edits = [("make it red " * 50_000, picture(1), picture(2)), ("make it red", picture(1), picture(2))]
+    long, other = reward_client.score(running.url, edits)
+    assert (long["overall"], long["reason"]) == (None, "the instruction has 600000 characters, more than 4000")
+    assert other["overall"] == expected(picture(1), picture(2)).overall
+
+
 def test_an_image_that_takes_minutes_is_not_scored() -> None:
     refused = Unscored("edited image: 1010 scans, more than the limit of 100")
     assert edit_of("x", picture(1), many_scans(3000, 1000)) == refused

@@ -30,6 +30,7 @@ from editjudge.sources.builtin import photos, scenes
 
 TASKS = ("color_alter", "subject_remove", "tone_transfer")  # whose damage is known, as in the probe
 STRENGTHS = (0.02, 0.1, 0.3, 0.7)  # of the damages of a group
+SHOWN = 3  # reasons
 
 
 def known_case(photo: str, number: int, side: int, measures: SlotSetting) -> KnownCase:
@@ -61,7 +62,7 @@ def tell(found: Row) -> None:
     rows += [(f"groups of {row['size']} that are all the same", row["zero_variance"]) for row in found["groups"]]
     rows.append(("first image preferred", (found["position"] or {}).get("first_side_preference")))
     table(("figure", "value"), [*rows, ("expected calibration error", (found["calibration"] or {}).get("ece"))])
-    for row in found["reasons"]:
+    for row in found["reasons"][:SHOWN]:
         complain("gate", f"{found['judge']}: {row['pairs']} pairs are unscored: {row['reason']}")
 
 

@@ -23,8 +23,8 @@ NO_REPLY = (OSError, HTTPException, LookupError, TypeError, ValueError, Attribut
 
 
 class RewardEndpoint:
-    """url: with a path it is asked there, else where the form has it. name: what UniRL's form calls the reward. key: for
-    the header Authorization. No reply is unpickled. In verl-omni's form, too, the sources stand beside the edits."""
+    """url: with a path it is asked there, else where the form has it. name: what UniRL's form calls the reward. key: of
+    the service. No reply is unpickled. In verl-omni's form, too, the sources stand beside the edits."""
 
     dimensions = ("overall",)
 
@@ -36,30 +36,28 @@ class RewardEndpoint:
         """Unscored, with the reason: what the service says has failed or has no finite number for, and all edits of a
         request that it refuses or does not answer."""
         groups = list(in_groups(edits, self.most))
-        return [
-            each for group in progress(groups, len(groups), "requests to the service") for each in self._asked(group)
-        ]
+        return [each for group in progress(groups, len(groups), "requests") for each in self._asked(group)]
 
     def _asked(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         try:
             said = self._posted(self._body(edits))
-            if said.get("error"):
-                return [Unscored(str(said["error"]))] * len(edits)
             found = [self._read(said, n) for n in range(len(edits))]
         except NO_REPLY as error:
             return [Unscored(f"{type(error).__name__}: {str(error)[:200]}")] * len(edits)
         return [Score(n, {}) if math.isfinite(n) else Unscored(str(why or "no number")) for n, why in found]
 
     def _body(self, edits: Sequence[Edit]) -> dict[str, Any]:
-        pairs = [[bytes(edit.source), bytes(edit.edited)] for edit in edits]
-        texts = [[base64.b64encode(image).decode() for image in pair] for pair in pairs]
-        sources, edited = map(list, zip(*(pairs if self.form.pickled else texts), strict=True))
-        words: list[str] = [edit.instruction for edit in edits]
+        pairs: list[list[Any]] = [[bytes(edit.source), bytes(edit.edited)] for edit in edits]
+        if not self.form.pickled:
+            pairs = [[base64.b64encode(image).decode() for image in pair] for pair in pairs]
+        words, (sources, edited) = [edit.instruction for edit in edits], map(list, zip(*pairs, strict=True))
+        every = list(zip(words, sources, edited, strict=True))
         if self.form is Own:
-            own = zip(words, sources, edited, strict=True)
-            return {"edits": [dict(zip(("instruction", "source", "edited"), each, strict=True)) for each in own]}
+            return {
+                "edits": [{"instruction": word, "source": source, "edited": image} for word, source, image in every]
+            }
         if not issubclass(self.form, Columns):
-            turns = [[{"text": word, "image_b64": t} for t in pair] for word, pair in zip(words, texts, strict=True)]
+            turns = [[{"text": word, "image_b64": image} for image in pair] for word, *pair in every]
             return {"requests": [{"history": each, "required_rewards": [self.name]} for each in turns]}
         if self.form is EditScore:
             words = [json.dumps({"instruction": word}) for word in words]
@@ -69,7 +67,9 @@ class RewardEndpoint:
 
     def _read(self, said: Any, n: int) -> tuple[float, Any]:
         """The number of an edit, NaN where there is none, and why."""
-        if issubclass(self.form, Columns):
+        if said.get("error"):
+            value, why = None, said["error"]
+        elif issubclass(self.form, Columns):
             value, why = said[self.form.word][n], (said.get("reasoning") or {n: None})[n]
         elif self.form is Own:
             value, why = said["results"][n]["overall"], said["results"][n].get("reason")
@@ -79,18 +79,19 @@ class RewardEndpoint:
         return math.nan if value is None else float(value), why
 
     def _posted(self, values: dict[str, Any]) -> Any:
-        """The reply; waits where the service is full. OSError: it refuses the request; the key is not in the reason."""
-        hidden, end = (self.key or "\\n").encode(), time.monotonic() + SECONDS
-        request = urllib.request.Request(
-            self.url, pickle.dumps(values) if self.form.pickled else json.dumps(values).encode()
+        """The reply, without the key; waits where the service is full. OSError: it refuses the request."""
+        body, end = (
+            pickle.dumps(values) if self.form.pickled else json.dumps(values).encode(),
+            time.monotonic() + SECONDS,
         )
+        request, hidden = urllib.request.Request(self.url, body), self.key.encode() or b"no key"
         request.add_unredirected_header("Authorization", f"Bearer {self.key}")
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=SECONDS) as reply:
-                    data = reply.read(MOST_BYTES)
+                    data = reply.read(MOST_BYTES).replace(hidden, b"*" * len(hidden))
                 return plain_pickle.loads(data) if self.form.pickled else json.loads(data)
             except urllib.error.HTTPError as error:
                 if error.code not in (429, 503) or time.monotonic() > end:
-                    raise OSError(f"{error.code}: {error.read(MOST_BYTES).replace(hidden, b'')[:200]!r}") from None
+                    raise OSError(f"{error.code}: {error.read(MOST_BYTES).replace(hidden, b'***')[:200]!r}") from None
                 time.sleep(min(float(error.headers.get("Retry-After") or 1), SECONDS))

@@ -25,6 +25,7 @@ Bytes: TypeAlias = Annotated[bytes, Strict()]
 Edits: TypeAlias = list[Edit | Unscored]
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]  # millions of wrong items are one error
+MOST_CHARACTERS = 4000  # of an instruction: a batch is as long as its longest chat
 IDENTITY = (
     *("request_id", "sample_id", "group_id", "source_rank"),
     *("policy_version", "scorer_version", "idempotency_key"),
@@ -69,7 +70,9 @@ class RewardForm(BaseModel):
 def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
     """An edit whose images are bytes, or base64 (or data URLs) in texts; the source may stand in a list of one.
 
-    Unscored: there is no such image, or the instruction holds half characters, which no tokenizer takes."""
+    Unscored: there is no such image, or the instruction is long or holds half characters, which no tokenizer takes."""
+    if len(instruction) > MOST_CHARACTERS:
+        return Unscored(f"the instruction has {len(instruction)} characters, more than {MOST_CHARACTERS}")
     if isinstance(source, list):
         if len(source) != 1:
             return Unscored(f"{len(source)} source images: a scorer takes one")
