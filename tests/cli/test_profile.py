@@ -200,7 +200,9 @@ def test_what_is_not_known_is_said_to_be_unknown_and_the_shipped_setting_fetches
 
 def test_facts_are_of_models_that_settings_name_and_have_a_source() -> None:
     here = [entry for entry in READY.values() if "api_key_env" not in entry]  # the others are their providers'
-    named = {entry["model"] for entry in here} | {e["lora"]["model"] for e in READY.values() if "lora" in e}
+    named = {entry["model"].partition("@")[0] for entry in here} | {
+        e["lora"]["model"] for e in READY.values() if "lora" in e
+    }
     named |= {need.name.partition("@")[0] for need in plan.needs(applied("paper"))}
     named = {name for name in named if not name.startswith("data/sources/own/")} | {"models/tiny_base"}
     assert set(plan.FACTS["models"]) == named, "each is known or said to be unknown, and none is left over"
@@ -210,7 +212,9 @@ def test_facts_are_of_models_that_settings_name_and_have_a_source() -> None:
     for name in READY:
         setting = editors.read({"editors": READY}, name)
         if isinstance(setting, DiffusersSetting) and setting.gpus_per_worker == 1:
-            assert (plan.FACTS["models"][setting.model].get("memory") or 0) <= 80, f"{name} needs more than one GPU"
+            assert (plan.FACTS["models"][setting.model.partition("@")[0]].get("memory") or 0) <= 80, (
+                f"{name} needs more than one GPU"
+            )
 
 
 PARAMS = """# Every setting.

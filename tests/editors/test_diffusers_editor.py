@@ -18,6 +18,7 @@ import tiny_hub
 import tiny_pipelines
 import torch
 import yaml
+from diffusers.pipelines.joyimage.image_processor import BUCKETS
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -32,11 +33,13 @@ from editjudge.editors.diffusers.mends import mark_picture_tokens, quoted_parts
 from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.editors.settings import DiffusersSetting, Resolution
 
+CHRONO = "ChronoEditPipeline"
 KONTEXT, FLUX2, QWEN, PIX2PIX, LONGCAT = (
     "FluxKontextPipeline", "Flux2Pipeline", "QwenImageEditPipeline", "StableDiffusionInstructPix2PixPipeline",
     "LongCatImageEditPipeline",
 )  # fmt: skip
 PIPELINES = list(tiny_pipelines.MODELS)
+SEE = ("JoyImageEditPipeline", "JoyImageEditPlusPipeline", "QwenImage21Pipeline", "DreamLitePipeline")
 # The pipelines that take a picture to 1024² by themselves get one whose sides are then multiples of 64.
 SOURCES = {LONGCAT: (256, 64)}
 OWN_SIZE = {LONGCAT: (512, 2048)}
@@ -60,6 +63,12 @@ def fresh(entry: Entry) -> Load:
         return DiffusersEditor(read("editors.tiny", DiffusersSetting, entry(pipeline_class, **fields)), "cpu")
 
     return load
+
+
+@pytest.fixture(autouse=True)
+def small_joy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JoyAI edits at the nearest of its sizes of a megapixel, which takes a CPU twelve seconds: one small size."""
+    monkeypatch.setitem(BUCKETS, 1024, [(96, 128)])
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +116,8 @@ def test_instruction_reaches_the_tokenizer_unchanged(pipeline, instruction, edit
 
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", spy)
     editor(pipeline).edit(ask(pipeline, instruction=instruction))
-    assert instruction in "".join(read)
+    asked = json.dumps(instruction, ensure_ascii=False)[1:-1] if pipeline == "BriaFiboEditPipeline" else instruction
+    assert asked in "".join(read)
 
 
 def test_longcat_reads_quoted_text_by_the_letter() -> None:
@@ -119,7 +129,7 @@ def test_longcat_reads_quoted_text_by_the_letter() -> None:
     assert quoted_parts("") == []
 
 
-@pytest.mark.parametrize("pipeline", ["QwenImageEditPipeline", "QwenImageEditPlusPipeline", LONGCAT])
+@pytest.mark.parametrize("pipeline", [QWEN, "QwenImageEditPlusPipeline", LONGCAT, *SEE])
 def test_the_text_encoder_places_the_picture_in_rows_and_columns(pipeline, editor, monkeypatch) -> None:
     encoder, seen = editor(pipeline).pipe.text_encoder, []
     positions = encoder.model.get_rope_index
@@ -302,7 +312,47 @@ def test_a_model_is_loaded_in_the_settings_precision_and_spread_over_its_gpus(fr
 def test_every_ready_entry_fits_its_pipeline(entry: dict[str, Any]) -> None:
     assert issubclass(getattr(diffusers, entry["pipeline"]), diffusers.DiffusionPipeline)
     known = call_arguments(entry["pipeline"])
-    assert {*entry["data"], *entry["benchmark"], "image", "prompt", "generator", "output_type"} <= set(known)
+    assert {*entry["data"], *entry["benchmark"], "prompt", "generator", "output_type"} <= set(known)
+    assert {"image", "images"} & set(known)
+
+
+def test_chronoedit_gives_its_last_frame_by_its_own_transformer_and_parts_in_their_precision(
+    fresh: Load, entry
+) -> None:
+    """Its published files name Wan's transformer, to which frames lie elsewhere in time."""
+    folder, chrono = Path(entry(CHRONO)["model"]), fresh(CHRONO, dtype="bfloat16")
+    index = json.loads((folder / "model_index.json").read_text())
+    wan = index | {"transformer": ["diffusers", "WanTransformer3DModel"], "_class_name": "WanImageToVideoPipeline"}
+    (folder / "model_index.json").write_text(json.dumps(wan))
+    try:
+        other = fresh(CHRONO, pipeline=CHRONO, dtype="bfloat16")
+    finally:
+        (folder / "model_index.json").write_text(json.dumps(index))
+    weights = [next(other.pipe.components[name].parameters()) for name in ("vae", "image_encoder", "text_encoder")]
+    assert [each.dtype for each in weights] == [torch.float32, torch.float32, torch.bfloat16]
+    assert other.pipe.transformer.blocks[0].attn1.to_q.weight.dtype == torch.bfloat16
+    assert type(other.pipe.transformer).__name__ == "ChronoEditTransformer3DModel"
+    video = other.pipe.vae.decode
+    frames: list[torch.Tensor] = []
+
+    def spy(*given: Any, **named: Any) -> Any:
+        frames.append(video(*given, **named)[0])
+        return (frames[0],)
+
+    other.pipe.vae.decode = spy
+    made = other.edit(ask(CHRONO)).image
+    last = (frames[0][0, :, -1].permute(1, 2, 0) / 2 + 0.5).clamp(0, 1).numpy()
+    assert frames[0].shape[2] == 5
+    assert np.abs(made / 255 - last).max() < 0.01
+    assert chrono.takes >= {"height", "width"}, "else it is 832 x 480"
+
+
+def test_a_transparent_edit_lies_over_white(fresh: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fresh("QwenImage21Pipeline")
+    clear = np.zeros((1, 8, 8, 4), np.float32)
+    monkeypatch.setattr(type(model.pipe), "__call__", lambda *_given, **_named: {"images": clear})
+    assert model.edit(ask("QwenImage21Pipeline")).image.shape == (8, 8, 3)
+    assert (model.edit(ask("QwenImage21Pipeline")).image == 255).all()
 
 
 def looked_up(entry: dict[str, Any]) -> None:

@@ -43,7 +43,9 @@ def test_every_ready_entry_is_read_and_has_the_published_steps_and_guidance() ->
         "qwen_image_edit": (28, 50), "qwen_image_edit_2509": (28, 40), "qwen_image_edit_2511": (28, 40),
         "firered_image_edit_1_1": (50, 50), "flux1_kontext_dev": (28, 50), "flux2_dev": (50, 50),
         "flux2_dev_turbo": (8, 8), "flux2_klein_9b": (4, 4), "flux2_klein_4b": (4, 4), "longcat_image_edit": (50, 50),
-        "glm_image": (50, 50), "instruct_pix2pix": (100, 100),
+        "glm_image": (50, 50), "instruct_pix2pix": (100, 100), "flux2_klein_9b_kv": (4, 4),
+        "joyai_image_edit": (40, 40), "joyai_image_edit_plus": (30, 30), "qwen_image_2_1": (40, 40),
+        "fibo_edit_1_5": (30, 30), "chronoedit_14b": (50, 50), "dreamlite": (30, 30),
     }  # fmt: skip
     told = {name: [dict(getattr(each, use)) for use in uses] for name, each in found.items()}
     assert all(
@@ -52,11 +54,12 @@ def test_every_ready_entry_is_read_and_has_the_published_steps_and_guidance() ->
     guidance = {name: data["guidance_scale"] for name, (data, _) in told.items() if "guidance_scale" in data}
     assert {name: scale for name, scale in guidance.items() if scale != 1.0} == {
         "flux1_kontext_dev": 2.5, "flux2_dev": 4.0, "flux2_dev_turbo": 2.5, "longcat_image_edit": 4.5, "glm_image": 1.5,
-        "instruct_pix2pix": 7.5,
+        "instruct_pix2pix": 7.5, "joyai_image_edit": 4.0, "joyai_image_edit_plus": 4.0, "fibo_edit_1_5": 5.0,
+        "chronoedit_14b": 5.0, "dreamlite": 3.5,
     }  # fmt: skip
     assert {name: data["true_cfg_scale"] for name, (data, _) in told.items() if "true_cfg_scale" in data} == {
-        name: 4.0 for name in found if name.startswith(("qwen", "firered"))
-    }
+        name: 4.0 for name in found if name.startswith(("qwen_image_edit", "firered"))
+    } | {"qwen_image_2_1": 1.0}
     turbo = table["flux2_dev_turbo"]["data"]
     assert len(turbo["sigmas"]) == turbo["num_inference_steps"]
     assert turbo["sigmas"] == sorted(turbo["sigmas"], reverse=True)

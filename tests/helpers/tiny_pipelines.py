@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from editjudge.editors.diffusers.mends import Qwen2VLProcessor
+from editjudge.editors.diffusers.mends import STAND_INS
 
 QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 CHAT = """{% for message in messages %}<|im_start|>\
@@ -37,6 +38,13 @@ def save(name: str, folder: Path) -> Path:
     index = {"_class_name": name, "_diffusers_version": "0.42.1"}
     for part, component in parts.items():
         component.save_pretrained(folder / part)
+        if hasattr(component, "image_processor") and hasattr(
+            component, "tokenizer"
+        ):  # torchvision asks for the video's
+            video = component.image_processor.to_dict() | {"video_processor_type": "Qwen2VLVideoProcessor"}
+            keep = ("size", "image_mean", "image_std", "patch_size", "merge_size", "temporal_patch_size")
+            video = {key: video[key] for key in (*keep, "video_processor_type") if key in video}
+            (folder / part / "video_preprocessor_config.json").write_text(json.dumps(video, default=dict))
         library = "diffusers" if type(component).__module__.startswith("diffusers") else "transformers"
         library = "stable_diffusion" if part == "safety_checker" else library
         index[part] = [library, type(component).__name__.removesuffix("Pil")]
@@ -127,9 +135,9 @@ def qwen_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen2_5_VLForConditionalG
     return transformers.Qwen2_5_VLForConditionalGeneration(config)
 
 
-def qwen_processor(tokenizer: Qwen2Tokenizer) -> Qwen2VLProcessor:
+def qwen_processor(tokenizer: Qwen2Tokenizer) -> Any:
     images = transformers.Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56)
-    return Qwen2VLProcessor(images, tokenizer)
+    return STAND_INS["Qwen2VLProcessor"](images, tokenizer)
 
 
 def qwen_edit() -> Parts:
@@ -227,6 +235,110 @@ def glm() -> Parts:
     return parts | {"vae": kl_vae(4, 4), "transformer": transformer}
 
 
+def qwen3_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen3VLForConditionalGeneration:
+    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in (
+        ("image", "image_pad"), ("video", "video_pad"), ("vision_start", "vision_start"), ("vision_end", "vision_end")
+    )}  # fmt: skip
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    config = transformers.Qwen3VLConfig(
+        text_config={
+            **TEXT, "vocab_size": len(tokenizer), "num_key_value_heads": 2, "head_dim": 8, "rope_parameters": rope
+        },
+        vision_config={
+            "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
+            "num_position_embeddings": 16, "deepstack_visual_indexes": [0]
+        },
+        **ids,
+    )  # fmt: skip
+    return transformers.Qwen3VLForConditionalGeneration(config)
+
+
+def qwen3_processor(tokenizer: Qwen2Tokenizer) -> Any:
+    images = transformers.Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=512 * 512)
+    return STAND_INS["Qwen3VLProcessor"](images, tokenizer, chat_template=CHAT)
+
+
+def wan_vae(latents: int, shrinks: int) -> diffusers.AutoencoderKLWan:
+    """A VAE that shrinks 2 ** shrinks times."""
+    return diffusers.AutoencoderKLWan(
+        base_dim=3, z_dim=latents, dim_mult=[1] * (shrinks + 1), num_res_blocks=0, attn_scales=[],
+        temperal_downsample=[False] * (shrinks - 2) + [True, True], latents_mean=[0.0] * latents,
+        latents_std=[1.0] * latents, scale_factor_spatial=2**shrinks,
+    )  # fmt: skip
+
+
+def loud(model: Any, noise: float) -> Any:
+    """The model with larger weights, so that words and steps show in an image of 256 values."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(noise * torch.randn_like(weight))
+    return model
+
+
+def joy(kind: str = "JoyImageEditTransformer3DModel") -> Parts:
+    tokenizer = qwen_tokenizer()
+    transformer = getattr(diffusers, kind)(
+        in_channels=4, out_channels=4, hidden_size=32, num_attention_heads=2, text_dim=16, num_layers=1,
+        rope_dim_list=[4, 6, 6],
+    )  # fmt: skip
+    parts: Parts = {"vae": wan_vae(4, 3), "text_encoder": qwen3_vl(tokenizer), "tokenizer": tokenizer}
+    return parts | {"processor": qwen3_processor(tokenizer), "transformer": transformer}
+
+
+def qwen_2_1() -> Parts:
+    tokenizer = qwen_tokenizer()
+    vae = diffusers.AutoencoderKLQwenImage21(
+        base_dim=4, decoder_base_dim=4, z_dim=4, dim_mult=[1] * 5, num_res_blocks=1, latents_mean=[0.0] * 4,
+        latents_std=[1.0] * 4,
+    )  # fmt: skip
+    transformer = diffusers.QwenImage21Transformer2DModel(
+        in_channels=4, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2, context_in_dim=16,
+        axes_dims_rope=(8, 4, 4),
+    )  # fmt: skip
+    parts: Parts = {"vae": vae, "text_encoder": qwen3_vl(tokenizer), "transformer": transformer}
+    return parts | {"processor": qwen3_processor(tokenizer)}
+
+
+def fibo() -> Parts:
+    tokenizer = qwen_tokenizer()
+    config = transformers.SmolLM3Config(**TEXT, vocab_size=128_001, num_key_value_heads=2, pad_token_id=0)
+    transformer = diffusers.BriaFiboTransformer2DModel(
+        **FLUX, in_channels=4, joint_attention_dim=32, text_encoder_dim=16, axes_dims_rope=[8, 4, 4]
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, pad_token="<|endoftext|>")
+    parts: Parts = {"vae": wan_vae(4, 4), "text_encoder": transformers.SmolLM3ForCausalLM(config)}
+    return parts | {"tokenizer": fast, "transformer": loud(transformer, 0.3)}
+
+
+def chrono() -> Parts:
+    vision = transformers.CLIPVisionConfig(**TEXT | {"num_hidden_layers": 2}, image_size=32, patch_size=16)
+    square = {"height": 32, "width": 32}
+    pictures = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square)
+    config = transformers.UMT5Config(vocab_size=384, d_model=16, d_ff=16, d_kv=8, num_layers=1, num_heads=2)
+    transformer = diffusers.ChronoEditTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=16, in_channels=12, out_channels=4, text_dim=16, freq_dim=16,
+        ffn_dim=16, num_layers=1, image_dim=16, added_kv_proj_dim=32, rope_max_seq_len=64,
+    )  # fmt: skip
+    parts: Parts = {"vae": wan_vae(4, 3), "text_encoder": transformers.UMT5EncoderModel(config)}
+    parts |= {"tokenizer": ByT5Tokenizer(), "image_encoder": transformers.CLIPVisionModel(vision)}
+    return parts | {"image_processor": pictures, "transformer": loud(transformer, 0.3)}
+
+
+def dreamlite() -> Parts:
+    tokenizer = qwen_tokenizer()
+    vae = diffusers.AutoencoderTiny(
+        encoder_block_out_channels=(4,) * 4, decoder_block_out_channels=(4,) * 4, num_encoder_blocks=(1,) * 4,
+        num_decoder_blocks=(1,) * 4,
+    )  # fmt: skip
+    unet = diffusers.DreamLiteUNetModel(
+        block_out_channels=(8, 8, 8), layers_per_block=1, norm_num_groups=2, cross_attention_dim=16,
+        attention_head_dim=4, use_linear_projection=True, addition_embed_type="time",
+        addition_time_embed_dim=8, projection_class_embeddings_input_dim=16,
+    )  # fmt: skip
+    parts: Parts = {"vae": loud(vae, 0.3), "text_encoder": qwen3_vl(tokenizer), "tokenizer": tokenizer, "unet": unet}
+    return parts | {"processor": qwen3_processor(tokenizer)}
+
+
 MODELS: dict[str, Callable[[], Parts]] = {
     "StableDiffusionInstructPix2PixPipeline": pix2pix,
     "FluxKontextPipeline": kontext,
@@ -236,4 +348,11 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "Flux2KleinPipeline": klein,
     "LongCatImageEditPipeline": longcat,
     "GlmImagePipeline": glm,
+    "Flux2KleinKVPipeline": klein,
+    "JoyImageEditPipeline": joy,
+    "JoyImageEditPlusPipeline": partial(joy, "JoyImageEditPlusTransformer3DModel"),
+    "QwenImage21Pipeline": qwen_2_1,
+    "BriaFiboEditPipeline": fibo,
+    "ChronoEditPipeline": chrono,
+    "DreamLitePipeline": dreamlite,
 }

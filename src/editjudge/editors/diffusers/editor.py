@@ -4,6 +4,7 @@ The same record gives the same image whatever ran before it: the noise is drawn 
 Between kinds of GPU, and between versions of torch, images differ in their last bits."""
 
 import inspect
+import json
 import math
 import os
 from pathlib import Path
@@ -25,7 +26,9 @@ from editjudge.editors.settings import AS_PUBLISHED, DiffusersSetting, Resolutio
 from editjudge.vision.folders import read_json
 
 INDEX = "model_index.json"
-LISTED = ("GlmImagePipeline",)  # these take a list of pictures only; all others take one
+LISTED = ("GlmImagePipeline", "JoyImageEditPlusPipeline")  # these take a list of pictures only; all others take one
+FLOAT32 = {"ChronoEditPipeline": ("vae", "image_encoder")}  # parts that their authors load so
+STRUCTURED = ("BriaFiboEditPipeline",)  # these take an object in JSON with the instruction in it
 
 
 def check(where: str, setting: DiffusersSetting) -> None:
@@ -86,7 +89,8 @@ class DiffusersEditor:
             place = {"none": "to", "model": "enable_model_cpu_offload", "sequential": "enable_sequential_cpu_offload"}
             getattr(self.pipe, place[setting.offload])(device=device)
         self.pipe.set_progress_bar_config(disable=True)
-        self.takes = frozenset(call_arguments(type(self.pipe).__name__))
+        self.name = type(self.pipe).__name__
+        self.takes = frozenset(call_arguments(self.name))
 
     def edit(self, request: Request) -> Edited:
         """The edit of one record, of the size that the setting's rule or the pipeline chose.
@@ -96,17 +100,18 @@ class DiffusersEditor:
         source = Image.fromarray(images.decode(bytes(request.image)))
         size = size_of_edit(self.setting.resolution, *source.size)
         shown = source if size in (None, source.size) else source.resize(size, Image.Resampling.LANCZOS)
-        arguments = dict(getattr(self.setting, request.use))
+        asked, arguments = request.instruction, dict(getattr(self.setting, request.use))
         if size is not None and "height" in self.takes:
             arguments |= {"width": size[0], "height": size[1]}
         if size is not None and "max_area" in self.takes:
             arguments["max_area"] = size[0] * size[1]  # else FLUX.1 Kontext scales the size to an area of its own
         arguments |= {  # last: no setting replaces the record's own
-            "image": [shown] if type(self.pipe).__name__ in LISTED else shown,
-            "prompt": request.instruction,
+            "images" if "images" in self.takes else "image": [shown] if self.name in LISTED else shown,
+            "prompt": json.dumps({"edit_instruction": asked}, ensure_ascii=False) if self.name in STRUCTURED else asked,
             "generator": torch.Generator("cpu").manual_seed(request.seed),
             "output_type": "np",  # a PIL image would hide what is not finite as black
         }
+        torch.manual_seed(request.seed)  # JoyAI-Image-Edit draws from the process's generator, too
         try:
             output = self.pipe(**arguments)
         except BaseException:  # offloaded parts come back, so that the next record finds the model as new
@@ -116,7 +121,8 @@ class DiffusersEditor:
             raise
         if any(output.get("nsfw_content_detected") or ()):
             raise EditFailed("safety_checker", "the pipeline's safety checker withheld the image")
-        image = output["images"][0]  # float, (H, W, 3), 0..1
+        image = output["frames"][0][-1] if "frames" in output else output["images"][0]  # float, (H, W, 3 or 4), 0..1
+        image = image[..., :3] * image[..., 3:] + 1 - image[..., 3:] if image.shape[-1] == 4 else image  # over white
         if not np.isfinite(image).all():
             raise EditFailed("not_finite", f"{int((~np.isfinite(image)).sum())} values of the image are not finite")
         return Edited((image * 255).round().clip(0, 255).astype(np.uint8), None)
@@ -131,9 +137,12 @@ def _loaded(setting: DiffusersSetting) -> Any:
         name, revision = hub.pinned(setting.model)
         folder = Path(published.download(name, revision=revision, use_safetensors=True))
     check_indices(folder)
-    options: dict[str, Any] = {"dtype": getattr(torch, setting.dtype), "device_map": "balanced" if spread else None}
+    dtype = getattr(torch, setting.dtype)
+    parts = stand_ins(folder, setting.pipeline, dtype)
+    dtypes = dict.fromkeys(FLOAT32.get(setting.pipeline, ()), torch.float32) | {"default": dtype}
+    options: dict[str, Any] = {"dtype": dtypes, "device_map": "balanced" if spread else None}
     with told_what_is_missing() as missing:
-        pipe = loader.from_pretrained(folder, use_safetensors=True, **options, **stand_ins(folder))
+        pipe = loader.from_pretrained(folder, use_safetensors=True, **options, **parts)
     parts = {name: part for name, part in pipe.components.items() if isinstance(part, torch.nn.Module)}
     weights = {f"{name}.{each}": weight for name, part in parts.items() for each, weight in part.named_parameters()}
     # Of a model that is spread, what no GPU holds is elsewhere meanwhile.

@@ -2,7 +2,8 @@
 
 Without `mark_picture_tokens` edits of Qwen-Image-Edit and LongCat are worse and nothing says so, without
 `of_one_picture` every edit of GLM-Image fails, without `quoted_parts` and `length` LongCat reads other words than it
-was given and breaks on long instructions. All but `quoted_parts` do nothing where a later version is right by itself.
+was given and breaks on long instructions, without `str` ChronoEdit needs ftfy and reads other words than it was given.
+All but `quoted_parts` and `str` do nothing where a later version is right by itself.
 """
 
 import json
@@ -16,10 +17,19 @@ from typing import Any
 
 import torch
 import transformers
-from diffusers import GlmImagePipeline, LongCatImageEditPipeline, QwenImageEditPipeline, QwenImageEditPlusPipeline
+from diffusers import (
+    ChronoEditPipeline,
+    ChronoEditTransformer3DModel,
+    GlmImagePipeline,
+    LongCatImageEditPipeline,
+    QwenImageEditPipeline,
+    QwenImageEditPlusPipeline,
+)
+from diffusers.pipelines.chronoedit import pipeline_chronoedit
 from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
 
 LONGCAT: Any = pipeline_longcat_image_edit  # the module: it calls its function by name
+CHRONO: Any = pipeline_chronoedit
 APOSTROPHE = "\ue000"  # of a private use area: stands for one that is part of a word
 QUOTED = "|".join(f"{begin}[^{begin}{end}]*{end}" for begin, end in ("''", '""', "\u2018\u2019", "\u201c\u201d"))
 SEE_THE_SOURCE = (QwenImageEditPipeline, QwenImageEditPlusPipeline, LongCatImageEditPipeline)
@@ -29,6 +39,8 @@ def mend(pipe: Any) -> None:
     parts = pipe.components
     if isinstance(pipe, SEE_THE_SOURCE):
         parts["text_encoder"].register_forward_pre_hook(mark_picture_tokens, with_kwargs=True)
+    if isinstance(pipe, ChronoEditPipeline):
+        CHRONO.prompt_clean = str
     if isinstance(pipe, LongCatImageEditPipeline):
         LONGCAT.split_quotation, LONGCAT.len = quoted_parts, length
     if isinstance(pipe, GlmImagePipeline):
@@ -72,28 +84,34 @@ def length(of: Any) -> int:
     return of if isinstance(of, int) else len(of)
 
 
-class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
+def without_video(kind: Any) -> Any:
     """transformers' processor less the video part. It keeps the name, which is what a checkpoint records.
 
     transformers cannot build that part without torchvision. Editing pipelines hand it images only; where torchvision
     is installed, diffusers loads the whole one by itself."""
 
-    def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
-        super().__init__(image_processor, tokenizer, None, chat_template=chat_template)
+    def __init__(self: Any, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
+        kind.__init__(self, image_processor, tokenizer, None, chat_template=chat_template)
+
+    return type(kind.__name__, (kind,), {"__init__": __init__})
 
 
-STAND_INS = {"Qwen2VLProcessor": Qwen2VLProcessor, "Qwen2_5_VLProcessor": Qwen2VLProcessor}
+STAND_INS = dict.fromkeys(("Qwen2VLProcessor", "Qwen2_5_VLProcessor"), without_video(transformers.Qwen2VLProcessor))
+STAND_INS["Qwen3VLProcessor"] = without_video(transformers.Qwen3VLProcessor)
 
 
-def stand_ins(folder: Path) -> dict[str, Qwen2VLProcessor]:
-    """The parts of the folder's model that cannot be loaded without torchvision, loaded; none where it is there."""
-    if find_spec("torchvision"):
-        return {}
+def stand_ins(folder: Path, pipeline: str, dtype: torch.dtype) -> dict[str, Any]:
+    """The parts of the folder's model that are loaded apart: processors where torchvision is not there; ChronoEdit's
+    transformer, which its files call Wan's, where the last frame would have another place in time."""
     index = json.loads((folder / "model_index.json").read_text())
     named = {part: kind[1] for part, kind in index.items() if isinstance(kind, list)}
-    return {
-        part: STAND_INS[kind].from_pretrained(str(folder / part)) for part, kind in named.items() if kind in STAND_INS
-    }
+    kinds = {} if find_spec("torchvision") else STAND_INS
+    found = {part: kinds[kind].from_pretrained(str(folder / part)) for part, kind in named.items() if kind in kinds}
+    if pipeline == ChronoEditPipeline.__name__:
+        found["transformer"] = ChronoEditTransformer3DModel.from_pretrained(
+            folder / "transformer", dtype=dtype, use_safetensors=True
+        )
+    return found
 
 
 @contextmanager
