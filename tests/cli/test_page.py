@@ -15,13 +15,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import report_data
 import requests
 from killing import wait_until
 from pictures import bomb
 from playwright.sync_api import Page, sync_playwright
 
 from editjudge import api
+from editjudge.cli import page
 from editjudge.core import images
+from editjudge.core.errors import UserError
 
 SRC = Path(__file__).parents[2] / "src"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -132,24 +135,33 @@ def test_answers_are_blind_kept_and_ranked(labelling: str, folder: Path) -> None
     assert {file.parent for file in folder.parent.rglob("*bob*.jsonl")} == {kept}
 
 
+def test_the_arena_and_its_verdicts(workdir: Path) -> None:
+    report_data.write(workdir)
+    arena = page.LabelPage("arena", Path("answers"), [Path("data/matches.parquet")], "visual_consistency")
+    asked, _, (source, *_) = arena.pairs[0]
+    assert (len(arena.pairs), source()[:4]) == (60, b"\x89PNG")
+    assert set(arena.judges["pvc_judge"]) <= {own["key"] for own, *_ in arena.pairs}
+    assert asked["origin"]
+    with pytest.raises(UserError, match=r"--label nobody: nobody not found"):
+        page.LabelPage("nobody", Path("answers"), [], "overall")
+
+
 @pytest.fixture(params=[{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def browsed(request: pytest.FixtureRequest) -> Iterator[Page]:
     """Dark or on a phone. At the end axe finds nothing, nothing is logged or too wide, and no other host was asked."""
     if CHROMIUM is None:
         pytest.skip("no browser: apt-get install chromium")
     with sync_playwright() as driver:
-        page, told = (
-            driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]).new_page(**request.param),
-            [],
-        )
-        page.set_default_timeout(60_000)
-        page.on("console", lambda message: told.append(message.text))
-        page.on("pageerror", lambda error: told.append(str(error)))
-        page.on("request", lambda asked: told.append(asked.url) if "//127.0.0.1:" not in asked.url[:25] else None)
-        yield page
+        launched, told = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]), list[str]()
+        shown = launched.new_page(**request.param)
+        shown.set_default_timeout(60_000)
+        shown.on("console", lambda message: told.append(message.text))
+        shown.on("pageerror", lambda error: told.append(str(error)))
+        shown.on("request", lambda asked: told.append(asked.url) if "//127.0.0.1:" not in asked.url[:25] else None)
+        yield shown
         axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        assert [each["id"] for each in axe.run(page).response["violations"]] == []
-        assert page.evaluate("document.documentElement.scrollWidth === innerWidth")
+        assert [each["id"] for each in axe.run(shown).response["violations"]] == []
+        assert shown.evaluate("document.documentElement.scrollWidth === innerWidth")
         assert [each for each in told if not each.startswith("data:")] == []
 
 

@@ -14,6 +14,7 @@ function judgePage(told) {
     const img = make("img", { alt: PICTURES[name], draggable: "false" });
     img.addEventListener("error", () => zones[name].replaceChildren(noPicture("This is no PNG, JPEG or WebP image.")));
     img.addEventListener("load", () => {
+      zones[name].style.setProperty("--ratio", img.naturalWidth / img.naturalHeight);
       if (name === "source") { size = [img.naturalWidth, img.naturalHeight]; setBoxes([]); }
     });
     img.src = urls[name];
@@ -146,7 +147,7 @@ function judgePage(told) {
   function differences() {
     // What changed, bright; what lies in the boxes is veiled, so that changes of what had to stay stand out.
     const map = (name) => make("figure", {}, make("figcaption", {}, make("strong", {}, PICTURES[name])),
-      make("div", { class: "stack", style: { "aspect-ratio": `${size[0]} / ${size[1]}` } },
+      make("div", { class: "stack", style: { "aspect-ratio": `${size[0]} / ${size[1]}`, "--ratio": size[0] / size[1] } },
         make("div", { class: "heatmap", role: "img", "aria-label": `Where ${PICTURES[name]} differs from the source` },
           make("img", { src: urls.source, alt: "" }), make("div", { class: "over" }, make("img", { src: urls[name], alt: "" }))),
         make("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, preserveAspectRatio: "none", "aria-hidden": "true" }, boxes.map((box) => shapeOf("boxes", box)))));
