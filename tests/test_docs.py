@@ -60,7 +60,7 @@ COMMANDS = {
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
     r"editjudge profile mine$": "tests/test_own_edits.py",
     r"editjudge (compare|rank|profile|add-editor|plan) |python -m tools\.publish provenance ": RUN,
-    r"editjudge benchmark ": "tests/cli/test_suite_program.py",
+    r"editjudge bench ": "tests/cli/test_bench.py",
     r"editjudge score ": "tests/cli/test_judging.py",
     r"editjudge (suite|gallery write) |python -m tools\.drift ": "tests/cli/test_suite_program.py",
     r"editjudge gallery export": "tests/cli/test_gallery.py",

@@ -5,6 +5,7 @@ import csv
 import functools
 import json
 import math
+import re
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,7 @@ def test_a_suites_gallery_is_written(workdir: Path) -> None:
 
 
 PNG = images.encode_png(np.zeros((8, 8, 3), np.uint8))
-run = functools.partial(forks.program, "benchmark")
+run = functools.partial(forks.program, "bench", "--answers")
 
 
 @pytest.fixture
@@ -206,9 +207,10 @@ def keys(genai: Path) -> list[str]:
 
 def figures(file: Path, form: str, path: Path) -> tuple[str, dict[str, float], dict]:
     """What the command says, the published figures by name, and all that is told of the judge."""
-    done = run(file, "--form", form, "--path", path, "--json", file.parent / "out.json")
+    done = run(file, "--data", f"{form}={path}", "--out", file.parent / "out.json")
     assert done.returncode == 0, done.stderr
-    [judge] = json.loads((file.parent / "out.json").read_text())["judges"]
+    [found] = json.loads((file.parent / "out.json").read_text())["benchmarks"].values()
+    [judge] = found["judges"]
     return done.stdout, {row["name"]: row["value"] for row in judge["published"]}, judge
 
 
@@ -224,7 +226,7 @@ def test_four_answers_are_scored_as_published_and_folded(genai: Path, tmp_path: 
     else:
         table.to_parquet(file)
     told, found, judge = figures(file, "genai", genai)
-    assert "mine: 6 of 8 scored, 2 unscored" in told
+    assert re.search(r"three answers +mine +0\.7500 .* 6 +8 +1$", told, re.M)
     assert judge["accuracy"]["clusters"] == 1, "one source image"
     assert [found[f"GenAI-Bench accuracy, of {n} answers"] for n in ("four", "three")] == [0.5, 0.75]
 
@@ -275,8 +277,8 @@ def test_peoples_own_means_are_the_perfect_scorer_of_imagenhub(tmp_path: Path) -
 )
 def test_a_wrong_answer_is_named_in_one_line(genai: Path, tmp_path: Path, row: dict, why: str) -> None:
     (tmp_path / "bad.jsonl").write_text(json.dumps(row).replace("FIRST", keys(genai)[0]) + "\n")
-    done = run(tmp_path / "bad.jsonl", "--form", "genai", "--path", genai)
+    done = run(tmp_path / "bad.jsonl", "--data", f"genai={genai}")
     assert done.returncode == 1
-    assert done.stderr.startswith("benchmark: ")
+    assert done.stderr.startswith("bench: ")
     assert why in done.stderr
     assert "Traceback" not in done.stderr

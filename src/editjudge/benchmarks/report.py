@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks import newer
 from editjudge.benchmarks.preferences.item import VERDICTS, Item
 from editjudge.core import reading
 from editjudge.core.records import Row
@@ -36,8 +36,11 @@ def summarised(
     first = next(iter(verdicts.values()))
     truths, clusters = ([row[name] for row in first] for name in ("truth", "cluster"))
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
+    named = {
+        judge: published(form, found) + newer.figures(form, items, verdicts[judge]) for judge, found in reports.items()
+    }
     return {
-        "judges": [{"judge": judge, "published": published(form, found), **found} for judge, found in reports.items()],
+        "judges": [{"judge": judge, "published": named[judge], **found} for judge, found in reports.items()],
         "between_judges": [agreement.compare_judges(answers, truths, clusters)],
     }
 
@@ -128,6 +131,8 @@ def published(form: str, report: Mapping[str, Any]) -> Rows:
         ("aurora", "AURORA-Bench Spearman, mean over models", points, "aurora"),
         ("imagenhub", "ImagenHub Spearman, tanh of the mean over models", points, "imagenhub"),
         ("imagenhub", "ImagenHub Spearman, Fisher's mean over models", points, "spearman"),
+        ("rewardbench", "RewardBench accuracy, mean over subsets", accuracy, "mean_over_tasks"),
+        ("rewardbench", "RewardBench accuracy, of all pairs", accuracy, "accuracy"),
         *(
             ("editreward", f"EditReward-Bench {name}{how}", row, "accuracy")
             for found, how in of_tuples
@@ -262,11 +267,8 @@ def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[
     ), seen
 
 
-def figures(name: str, setting: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
-    """The figures of the judges of files of answers on the benchmark `name`; see `summarised`.
-
-    setting: an entry of section `benchmarks`. Raises ParamsError, and TableError that names file, row and field."""
-    items = forms.load(name, setting)
+def answered(items: Sequence[Item], files: Sequence[Path]) -> dict[str, Rows]:
+    """The verdicts of the judges of files of answers. Raises TableError that names file, row and field."""
     stems = [file.stem for file in files]
     judges = stems if len(set(stems)) == len(stems) else [str(file) for file in files]
     verdicts = {}
@@ -276,7 +278,7 @@ def figures(name: str, setting: Mapping[str, Any], files: Sequence[Path]) -> dic
     for file, rows in zip(files, verdicts.values(), strict=True):
         if all(row["winner"] is None for row in rows):
             raise TableError(f"{file}: no answer: each is null, missing or Failed")
-    return summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
+    return verdicts
 
 
 def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:

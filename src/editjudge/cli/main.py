@@ -24,7 +24,7 @@ COMMANDS = {
     "Rank models, measure judges": {
         "rank": ("ranking:rank", "Rank editing models from match files."),
         "suite": ("measuring:suite", "Rank editing models on a suite such as ImgEdit-Bench."),
-        "benchmark": ("measuring:benchmark", "Measure a judge by answers it has given to a benchmark."),
+        "bench": ("bench:bench", "Measure judges on reward benchmarks, beside what papers print."),
     },
     "Settings": {
         "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),

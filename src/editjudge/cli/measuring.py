@@ -1,16 +1,13 @@
-"""`editjudge suite` and `benchmark`: models on suites by VLMs, and judges by files of their answers."""
+"""`editjudge suite`: editing models on suites by VLMs."""
 
-import json as json_format
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from editjudge.benchmarks import report
-from editjudge.benchmarks.preferences import forms as preferences
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.benchmarks.suites import suite_report
-from editjudge.cli.printing import Params, complain, table
+from editjudge.cli.printing import Params, complain
 from editjudge.core import params as settings
 from editjudge.core import records
 from editjudge.core.errors import UserError
@@ -142,42 +139,3 @@ def _galleries(
             for line in report.lines():
                 complain("suite", f"{model}: {line}")
     return edits
-
-
-def benchmark(
-    *files: Path,
-    on: str | None = None,
-    form: str | None = None,
-    path: Path | None = None,
-    json: Path | None = None,
-    params: Params = None,
-) -> None:
-    """Measure a judge by answers it has given to a benchmark, without the graph.
-
-    A file (JSON lines, CSV or Parquet) is a judge, named after it. Its rows answer the benchmark's items by `key`, with
-    `winner` (Image A, Image B, Tie, Both good or Both bad) or with `score_a` and `score_b`, higher being better; or
-    they score single edits by `prompt`, `model` and `score`. An answer that is null, missing or Failed is unscored, and
-    counted.
-
-    Args:
-        files: Files of answers.
-        on: A name in `benchmarks` of the settings.
-        form: Or the benchmark's published form, with --path.
-        path: The benchmark's file or folder.
-        json: Write all figures to this file."""
-    if not files or bool(on) == bool(form) or bool(form) != bool(path):
-        raise UserError("give files of answers, and either --on, or --form and --path")
-    if on:
-        setting = settings.leaf(settings.load_own(params), f"benchmarks.{on}")
-    elif form in preferences.FORMS:
-        setting = {"form": form, "path": str(path)}
-    else:
-        raise UserError(f"--form {form}: known: {', '.join(preferences.FORMS)}")
-    found = report.figures(str(on or form), setting, files)
-    for judge in found["judges"]:
-        seen = judge["accuracy"]
-        print(f"{judge['judge']}: {seen['scored']} of {seen['n']} scored, {seen['unparsed']} unscored")
-        rows = [[row[name] for name in ("name", "value", "low", "high")] for row in judge["published"]]
-        table(("figure", "value", "low", "high"), rows)
-    if json:
-        records.write_json(json, json_format.loads(json_format.dumps(found)))

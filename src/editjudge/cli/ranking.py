@@ -7,6 +7,7 @@ from editjudge.cli.printing import complain, table
 from editjudge.statistics import boards
 
 RANKED = ("rank", "model", "rating", "low", "high", "matches")
+TOLD = ("better", "worse", "difference", "needed")
 
 
 def rank(
@@ -44,7 +45,7 @@ def rank(
         by: Make boards of each dimension or task alone, too.
         judge: Whose matches to take, if the files have several judges.
         models: A file with all models, one a line, to resolve unclear keys.
-        out: Write the board alone, as .md, .csv or .json.
+        out: Write the board alone, as .md, .tex, .csv or .json.
         against: A published board (CSV); print how far this one agrees with it.
         column: Of that board: the figure of which more is better.
         json: Write all figures to this file."""
@@ -56,6 +57,11 @@ def rank(
         boards.write(file, board | {"dimensions": board.get("by_dimension", [])})
     table(RANKED, [[row[name] for name in RANKED] for row in board["models"]], digits=1)
     print("{matches} matches, {ties} ties, {unscored} unscored".format_map(board))
+    if board["power"]:
+        print(
+            f"prompts, or photos, that would tell neighbours apart (80 % power, 5 % level), of {board['clusters']} here"
+        )
+        table(TOLD, [[row[name] for name in TOLD] for row in board["power"]], digits=1)
     if against:
         rated = {row["model"]: row["rating"] for row in board["models"]}
         board["agreement"] = agreed = boards.agreement(rated, boards.read(against, column))

@@ -16,7 +16,8 @@ from editjudge.core import params, records, tables
 from editjudge.core.records import Row, grouped
 from editjudge.core.settings import FORBID, Positive
 
-PUBLISHED, CHARTS = (Path(__file__).with_name(name) for name in ("published.yaml", "charts.yaml"))
+PUBLISHED = Path(__file__).parents[1] / "benchmarks/published.yaml"
+CHARTS = Path(__file__).with_name("charts.yaml")
 Rows = Sequence[Mapping[str, Any]]
 BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches", "known_damage")
 GAIN = ("difference", "low", "high")
@@ -118,7 +119,7 @@ def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
             "items": report["benchmark"][0]["items"],
             "chance": chance(report),
             "rows": [_judge(row) for row in report["judges"]],
-            "published": published.get(report["benchmark"][0]["form"]),
+            "published": next(iter(published.get(report["benchmark"][0]["form"], ())), None),
             "differences": [
                 _only(pair, "first", "second") | {"p": pair["p_holm"]} | _only(pair["difference"], *GAIN)
                 for group in report["between_judges"]

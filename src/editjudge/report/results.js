@@ -32,8 +32,8 @@ function publishedTable(bench) {
   if (!bench.published) return [];
   const rows = Object.entries(bench.published.judges).map(([judge, value]) => ({ judge, value }));
   return [make("details", {}, make("summary", {}, `What papers print for ${bench.published.name}`),
-    table([named("judge", "Judge"), column("value", "Mean over tasks", 3)], rows, { sortable: true, label: `Published for ${bench.published.name}, beside ${words(bench.benchmark)}`,
-      caption: "These are of other pairs than the rows above, unless this is that benchmark." }))];
+    table([named("judge", "Judge"), column("value", bench.published.figure, 3)], rows, { sortable: true, label: `Published for ${bench.published.name}, beside ${words(bench.benchmark)}`,
+      caption: `These are of other pairs than the rows above, unless this is that benchmark. From ${bench.published.source}: ${bench.published.protocol}.` }))];
 }
 
 function differencesTable(bench) {

@@ -92,29 +92,35 @@ def reliability_rows(judges: Rows) -> Rows:
     return [{"judge": judge, **{n: own[n] for n in nothing[0]}} for judge, its in bins.items() for own in its]
 
 
+def ask(
+    name: str, judge: Judge, items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting
+) -> tuple[Rows, int]:
+    """The verdicts on the items of a judge that was entered, asked about the benchmark's dimension, and on how many it
+    said nothing: it was not asked (no budget is left), did not answer, or had no regions to measure. What cannot be
+    read is an answer."""
+    about: dict[Dimension, list[Item]] = {}
+    for item in items:
+        about.setdefault(ASKED.get(item.dimension, CONSISTENCY), []).append(item)
+    questions = {dimension: questions_of(its, recipes, models) for dimension, its in about.items()}
+    answers = [each for dimension, asked in questions.items() for each in judge.compare(asked, dimension)]
+    nothing = [a for a in answers if a.combined.winner is None and not (a.forward.reply and a.backward.reply)]
+    if nothing:
+        told = f"{name} said nothing on {len(nothing)} of {len(answers)} rows: {nothing[0].combined.reason}"
+        print(f"judge_benchmark: {told}", file=sys.stderr)
+    return to_verdicts(name, items, answers), len(nothing)
+
+
 def ask_judges(
     judges: Mapping[str, Judge],
     items: Sequence[Item],
     recipes: Mapping[str, Recipe] = MappingProxyType({}),
     models: SlotSetting = SlotSetting(),  # noqa: B008  (frozen)
 ) -> tuple[dict[str, Rows], dict[str, int]]:
-    """Every judge's verdicts on the items, asked about the benchmark's dimension, and on how many it said nothing: it
-    was not asked (no budget is left), did not answer, or had no regions to measure. What cannot be read is an answer.
-    """
+    """`ask` of every judge, one at a time."""
     verdicts, silent = dict[str, Rows](), dict[str, int]()
-    about: dict[Dimension, list[Item]] = {}
-    for item in items:
-        about.setdefault(ASKED.get(item.dimension, CONSISTENCY), []).append(item)
-    questions = {dimension: questions_of(its, recipes, models) for dimension, its in about.items()}
-    for judge, opened in judges.items():
-        with opened:
-            answers = [each for dimension, asked in questions.items() for each in opened.compare(asked, dimension)]
-        verdicts[judge] = to_verdicts(judge, items, answers)
-        nothing = [a for a in answers if a.combined.winner is None and not (a.forward.reply and a.backward.reply)]
-        silent[judge] = len(nothing)
-        if nothing:
-            told = f"{judge} said nothing on {len(nothing)} of {len(answers)} rows: {nothing[0].combined.reason}"
-            print(f"judge_benchmark: {told}", file=sys.stderr)
+    for name, judge in judges.items():
+        with judge:
+            verdicts[name], silent[name] = ask(name, judge, items, recipes, models)
     return verdicts, silent
 
 

@@ -4,6 +4,7 @@ for people, and how far it agrees with another one."""
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
 from editjudge.core.settings import FORBID, Count, Real, Text, known
 from editjudge.core.settings import read as read_setting
-from editjudge.statistics import matches, ratings
+from editjudge.statistics import matches, power, ratings
 from editjudge.statistics.clustered import Z
 from editjudge.statistics.pointwise import spearman
 
@@ -116,7 +117,23 @@ def rank_files(
     if unclear:
         told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
         board["warnings"].append(f"prompts such as {unclear[0]!r} {told}")
-    return board | {f"by_{column}": parts(table, column, setting) for column in by}
+    return board | {"power": to_tell(table, setting)} | {f"by_{name}": parts(table, name, setting) for name in by}
+
+
+def to_tell(table: pd.DataFrame, setting: dict[str, Any]) -> Rows:
+    """For every two neighbours of a board, best first, how far apart their ratings are and how many prompts, or photos,
+    would tell them apart (`power.needed`); none where the models are separated or there is one cluster."""
+    found, rows = matches.numbered(table), Rows()
+    if ratings.separated(found) or found.n_clusters < 2:
+        return rows
+    fitted = ratings.fit(found, ratings.PRIORS[setting["prior"]], setting["weighting"], setting["ties"])
+    covariance, models = ratings.clustered_covariance(found, fitted), found.models
+    for a, b in pairwise(np.argsort(-fitted.abilities, kind="stable").tolist()):
+        apart = float(fitted.abilities[a] - fitted.abilities[b])
+        error = math.sqrt(max(covariance[a, a] + covariance[b, b] - 2 * covariance[a, b], 0.0))
+        needed = power.needed(apart, error, found.n_clusters)
+        rows.append({"better": models[a], "worse": models[b], "difference": ratings.SCALE * apart, "needed": needed})
+    return rows
 
 
 def as_markdown(rows: Rows) -> str:
@@ -135,6 +152,9 @@ def _shown(value: Any) -> str:
 WRITERS: dict[str, Callable[[Rows], str]] = {
     ".md": as_markdown,
     ".csv": lambda rows: pd.DataFrame(rows, columns=None if rows else [*COLUMNS], dtype=object).to_csv(index=False),
+    ".tex": lambda rows: pd.DataFrame([{n: _shown(v) for n, v in row.items()} for row in rows]).to_latex(
+        index=False, escape=True
+    ),
     ".json": lambda rows: json.dumps(rows, indent=2, allow_nan=False) + "\n",
 }
 

@@ -3,13 +3,20 @@
 A JSON list with paths: input, prompt, and either gens (two), models (two) and winner (one of the models, "tie",
 "both_good" or "both_bad"); or gen, model and score. `task`, where a record has it, is its sub-task."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, Point, collect, content, pairs
+from editjudge.benchmarks.preferences.item import (
+    BenchmarkSetting,
+    HumanVerdict,
+    Item,
+    Point,
+    collect,
+    content,
+    merged,
+    pairs,
+)
 from editjudge.core.reading import Record, number, read
-from editjudge.core.tables import RowError, TableError
 
 TIES: Mapping[str, HumanVerdict] = {"tie": "Tie", "both_good": "Both good", "both_bad": "Both bad"}
 DIMENSION = "overall"
@@ -21,7 +28,7 @@ def load(setting: BenchmarkSetting) -> list[Item]:
     first = list(islice(records, 1))
     every = chain(first, records)
     if any("gen" in record.row for record in first if isinstance(record.row, Mapping)):
-        return pairs(_merged(every), DIMENSION)
+        return pairs(merged(every, _points), DIMENSION)
     return collect(every, _item)
 
 
@@ -39,26 +46,9 @@ def _item(record: Record) -> Item:
     )
 
 
-def _merged(records: Iterable[Record]) -> list[Point]:
-    """The rated edits; a second row on one edit is another rater's. Raises TableError where its images differ."""
-    points: dict[tuple[str, str], Point] = {}
-    for record in records:
-        point = _point(record)
-        known = points.setdefault((point.prompt, point.model), point)
-        if (known.source, known.edited) != (point.source, point.edited):
-            raise TableError(f"{record.file}: row {record.number}: field gen: rated before, as another image")
-        if known is not point:
-            points[point.prompt, point.model] = replace(known, ratings=known.ratings + point.ratings)
-    return list(points.values())
-
-
-def _point(record: Record) -> Point:
-    """A rated edit. What is broken in it is an error, for without it no pair of the prompt has a verdict."""
-    try:
-        instruction, model = record.text("prompt"), record.text("model")
-        score, source = number(record["score"], "score"), str(record["input"])
-    except RowError as error:
-        raise TableError(f"{record.file}: row {record.number}: {error}") from error
+def _points(record: Record) -> Iterator[Point]:
+    instruction, model = record.text("prompt"), record.text("model")
+    score, source = number(record["score"], "score"), str(record["input"])
     task = str(record.get("task") or "image_editing")
     (shown, edited), failed = record.found(source, record.get("gen"))
-    return Point(f"{source}: {instruction}", model, task, instruction, shown, edited, (score,), failed)
+    yield Point(f"{source}: {instruction}", model, task, instruction, shown, edited, (score,), failed)

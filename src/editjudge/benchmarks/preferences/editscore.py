@@ -4,11 +4,10 @@ Fields: key (of both edits), instruction, input_image, output_images (two), dime
 overall), task_type. The published shuffle map `{<key 1>_vs_<key 2>_task_<task_type>: bool}` says which pairs are shown
 the other way round. Without a map, a fixed function of the key says it, so that the better side is not always A."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, collect, content, photo
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, collect, content, exchanged, photo
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record, read
 from editjudge.core.tables import RowError, TableError, json_object
@@ -31,17 +30,17 @@ def _item(record: Record, shuffle: dict[str, Any] | None) -> Item:
     name = f"{names[0]}_vs_{names[1]}_task_{task}"
     key = plain(name)
     if shuffle is None:
-        exchanged = hashlib.sha256(name.encode(errors="surrogatepass")).digest()[0] % 2 == 1
+        turned = exchanged(name)
     elif isinstance(shuffle.get(name), bool):
-        exchanged = shuffle[name]
+        turned = shuffle[name]
     else:
         raise RowError(f"the shuffle map has no true or false for {name}")
-    shown = content(record, "instruction", record.get("input_image"), *(reversed(edited) if exchanged else edited))
+    shown = content(record, "instruction", record.get("input_image"), *(reversed(edited) if turned else edited))
     return Item(
         key=key,
         task=task,
         dimension=record.text("dimension"),
-        verdict="Image B" if exchanged else "Image A",
+        verdict="Image B" if turned else "Image A",
         cluster=photo(shown["source"], key),
         **shown,
     )

@@ -4,7 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from editjudge.benchmarks.preferences import aurora, editreward, editscore, genai, imagenhub, vcreward
+from editjudge.benchmarks.preferences import (
+    aurora,
+    chosen,
+    editreward,
+    editscore,
+    genai,
+    imagenhub,
+    mmrb2,
+    rated,
+    vcreward,
+)
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, Form, Item
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
@@ -12,10 +22,15 @@ from editjudge.core.tables import TableError
 SHOWN = 20
 FORMS: dict[Form, Callable[[BenchmarkSetting], list[Item]]] = {
     "aurora": aurora.load,
+    "compass": chosen.load,
     "editreward": editreward.load,
     "editscore": editscore.load,
+    "firm": rated.load,
     "genai": genai.load,
     "imagenhub": imagenhub.load,
+    "mmrb2": mmrb2.load,
+    "rewardbench": chosen.load,
+    "tiedit": rated.load,
     "vcreward": vcreward.load,
 }
 

@@ -19,7 +19,8 @@ from editjudge.core.winner import WINNERS, Winner, ahead
 HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
 VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
 Box: TypeAlias = tuple[int, int, int, int]
-Form: TypeAlias = Literal["aurora", "editreward", "editscore", "genai", "imagenhub", "vcreward"]
+Newer: TypeAlias = Literal["compass", "firm", "mmrb2", "rewardbench", "tiedit"]
+Form: TypeAlias = Literal["aurora", "editreward", "editscore", "genai", "imagenhub", Newer, "vcreward"]
 LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
 WORD = "A-Za-z0-9.-"
 
@@ -27,6 +28,12 @@ WORD = "A-Za-z0-9.-"
 def photo(source: bytes, otherwise: str) -> str:
     """A name of the source image that items on it share, by its bytes; `otherwise` where there is none."""
     return hashlib.sha256(source).hexdigest()[:16] if source else otherwise
+
+
+def exchanged(name: str) -> bool:
+    """Whether a pair that is published better side first is shown the other way round, by a fixed function of its name,
+    so that the better side is not always A."""
+    return hashlib.sha256(name.encode(errors="surrogatepass")).digest()[0] % 2 == 1
 
 
 @dataclass(frozen=True)
@@ -127,19 +134,37 @@ class Point:
     failed: str | None = None
 
 
-def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
+def merged(records: Iterable[Record], points_of: Callable[[Record], Iterable[Point]]) -> list[Point]:
+    """The rated edits; a second row on one edit is another rater's. Raises TableError for what is broken (without it
+    no pair of the prompt has a verdict), and where an edit's images differ."""
+    points: dict[tuple[str, str], Point] = {}
+    for record in records:
+        try:
+            for point in points_of(record):
+                known = points.setdefault((point.prompt, point.model), point)
+                if (known.source, known.edited) != (point.source, point.edited):
+                    raise RowError("field gen", "rated before, as another image")
+                if known is not point:
+                    points[point.prompt, point.model] = replace(known, ratings=known.ratings + point.ratings)
+        except RowError as error:
+            raise TableError(f"{record.file}: row {record.number}: {error}") from error
+    return list(points.values())
+
+
+def pairs(points: Iterable[Point], dimension: str, alone: bool = False) -> list[Item]:
     """Every two edits of each prompt, the models in order of their names; the verdict is the higher mean rating's.
 
     Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict. The only edit of a
-    prompt is a failed item, without a verdict. Raises TableError where no prompt has two."""
+    prompt is a failed item, without a verdict, and TableError is raised where no prompt has two; or, `alone`, it is
+    both sides of an item: a Tie, whose score can be held against its ratings."""
     ordered = sorted(points, key=lambda point: (point.prompt, point.model))
     prompts = [list(members) for _, members in groupby(ordered, key=lambda point: point.prompt)]
-    if ordered and max(map(len, prompts)) < 2:
+    if ordered and not alone and max(map(len, prompts)) < 2:
         raise TableError("no prompt has two rated edits")
     found = []
     for edits in prompts:
         source = next((edit.source for edit in edits if edit.source), b"")  # none where the edit's image is missing
-        for first, second in combinations(edits, 2):
+        for first, second in [(edits[0], edits[0])] if alone and len(edits) == 1 else combinations(edits, 2):
             key = "_".join(plain(word, LONGEST, WORD) for word in (first.prompt, first.model, "vs", second.model))
             better = float(np.mean(first.ratings)) - float(np.mean(second.ratings))
             failed = first.failed or second.failed
@@ -156,10 +181,10 @@ def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
                     failed=failed,
                 )
             )
-        if len(edits) == 1:
-            [alone] = edits
-            key = f"{plain(alone.prompt, LONGEST, WORD)}_{plain(alone.model, LONGEST, WORD)}"
-            reason, where = "the prompt has no second rated edit", f"{alone.model}, {alone.prompt}"
-            known = (key, alone.task, dimension, alone.instruction, b"", b"", b"", None, alone.prompt)
+        if len(edits) == 1 and not alone:
+            [single] = edits
+            key = f"{plain(single.prompt, LONGEST, WORD)}_{plain(single.model, LONGEST, WORD)}"
+            reason, where = "the prompt has no second rated edit", f"{single.model}, {single.prompt}"
+            known = (key, single.task, dimension, single.instruction, b"", b"", b"", None, single.prompt)
             found.append(Item(*known, failed=reason, where=where))
     return found

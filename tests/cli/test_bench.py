@@ -1,0 +1,116 @@
+"""`editjudge bench`: a tiny judge and measures on a small file of every form, kept answers, tables and differences."""
+
+import functools
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+import yaml
+from pictures import picture as png
+from table_files import jsonl, parquet
+
+from editjudge.benchmarks.preferences import forms
+from editjudge.core import records
+from editjudge.sources.builtin import scenes
+from editjudge.stages import probe_bench
+
+ROOT = Path(__file__).parents[2]
+bench = functools.partial(forks.program, "bench")
+IMAGES = [{"bytes": png(seed), "path": None} for seed in range(3)]
+TINY = {"backend": "transformers", "model": str(ROOT / "models/tiny_base"), "prompt": "pvc", "rule": "probability"}
+JUDGES = {"tiny": TINY | {"workers": 1}, "measures": {"backend": "measures", "rule": "agreement"}}
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """A small benchmark of every form, of three images."""
+    for seed in range(3):
+        for name in (f"{seed}.png", f"hub/{['input', 'm1', 'm2'][seed]}/u.png"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(png(seed))
+    (folder / "hub/r.tsv").write_text("uid\tm1\tm2\nu.png\t[1, 1]\t[0, 1]\n")
+    (folder / "hub/dataset_lookup.json").write_text(json.dumps({"u.png": {"instruction": "Go."}}))
+    prompts = scenes.make_pairs("color_alter", "train", 2, 64, seed=0)
+    pairs = [probe_bench.make_pair(prompt, {"precise": 0.0, "leaky": 2.0}, 1.0, seed=1) for prompt in prompts]
+    records.write(folder / "vcreward.parquet", pairs, "vcreward_bench")
+    names, paths = {"instruction": "Go.", "source": "0.png"}, ["1.png", "2.png"]
+    sides = {f"response_{s}": {"response_content": [["image", p]]} for s, p in zip("ab", paths, strict=True)}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "aurora": [{"input": "0.png", "prompt": "Go.", "gens": paths, "models": ["x", "y"], "winner": "x"}],
+        "compass": [{"dimension": of, "source_image": "0.png", "prompt": "Go.", "winner": "1.png", "loser": "2.png"}
+                    | {"label": "preference"} for of in ("IA", "VC", "VQ")],
+        "firm": [names | {"edited": path, "execution": n, "consistency": n} for n, path in enumerate(paths, 1)],
+        "rewardbench": [{"prompt": "Go.", "image": "0.png", "chosen": "1.png", "rejected": "2.png"}],
+        "tiedit": [names | {"edited": path, "perceptual_quality": n} for n, path in enumerate(paths)],
+    }  # fmt: skip
+    found = {form: jsonl(folder / f"{form}.jsonl", *own) for form, own in rows.items()}
+    vote = {"instruct_prompt": "Go.", "vote_type": "leftvote", "left_model": "l", "right_model": "r"}
+    vote |= dict(zip(("source_image", "left_output_image", "right_output_image"), IMAGES, strict=True))
+    found["genai"] = parquet(folder / "genai.parquet", [vote])
+    ranked = {"id": "k_AvsB", "dataset": "2pair", "instruction": "Go.", "ranking": "A>B", "comparison_type": "AvsB"}
+    ranked |= dict(zip(("source_image", "candidate_1", "candidate_2"), IMAGES, strict=True))
+    found["editreward"] = parquet(folder / "editreward.parquet", [ranked])
+    first = {
+        "key": ["x", "y"],
+        "instruction": "Go.",
+        "task_type": "t",
+        "dimension": "overall",
+        "input_image": IMAGES[0],
+    }
+    found["editscore"] = parquet(folder / "editscore.parquet", [first | {"output_images": IMAGES[1:]}])
+    pair = {"id": "p", "prompt_content": [["image", "0.png"], ["text", "Go."]], "chosen": "A"} | sides
+    (folder / "edit.json").write_text(json.dumps({"pairs": [pair]}))
+    return found | {"mmrb2": folder / "edit.json", "imagenhub": folder / "hub", "vcreward": folder / "vcreward.parquet"}
+
+
+@pytest.fixture
+def settings(workdir: Path) -> Path:
+    """A folder with recipes, and settings of two judges and of a benchmark of each form."""
+    shutil.copytree(ROOT / "pipelines", workdir / "pipelines")
+    own = {form: {"form": form, "path": str(path)} for form, path in files(workdir / "data").items()}
+    own["editscore"]["dimension"] = "overall"
+    values = {"tasks": {"color_alter": "object_centric"}, "measures": {}, "judges": JUDGES, "benchmarks": own}
+    (workdir / "params.yaml").write_text(yaml.safe_dump(values))
+    return workdir
+
+
+def test_a_tiny_judge_and_measures_on_every_form_in_less_than_a_minute(settings: Path) -> None:
+    began = time.monotonic()
+    out = [settings / f"board{ending}" for ending in (".md", ".tex", ".csv", ".json")]
+    done = bench("--judge", "tiny", "measures", "--out", *out)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 60
+    assert "bench: tiny on mmrb2: 2 questions at most, 0.01 million tokens read" in done.stderr
+    found = json.loads(out[3].read_text())
+    assert set(found["benchmarks"]) == set(forms.FORMS)
+    for form, each in found["benchmarks"].items():
+        judged = {judge["judge"]: judge["accuracy"] for judge in each["judges"]}
+        assert min(seen["n"] for seen in judged.values()) > 0, form
+        if form == "vcreward":
+            assert [seen["scored"] for seen in judged.values()] == [2, 2]
+    text = out[0].read_text()
+    assert "| Gemini 3.1 Pro [1] | 0.743 |" in text
+    assert "[1] bxhsort/Edit-Compass-and-EditReward-Compass@6ee6caa" in text
+    assert out[1].read_text().count(r"\begin{tabular}") == len(forms.FORMS)
+    rows = [line.split(",") for line in out[2].read_text().splitlines()]
+    assert sum("here" in row for row in rows) > 20
+    again = bench("mmrb2", "--judge", "tiny")
+    assert "bench: tiny: 0 answers came, 2 were kept before" in again.stderr
+
+
+def test_two_ways_of_asking_have_a_paired_difference(settings: Path) -> None:
+    done = bench("vcreward", "--judge", "tiny", "measures", "--prompt", "pvc")
+    assert done.returncode == 1, "measures have no prompt"
+    done = bench("vcreward", "--judge", "tiny", "--prompt", "pvc", "decision")
+    assert done.returncode == 0, done.stderr
+    assert "tiny, decision  tiny, pvc" in done.stdout
+    told = bench("vcreward", "--dry", "--judge", "tiny")
+    assert (told.returncode, told.stdout) == (0, "")
+    for words, why in [(("aurora", "--judge", "measures"), "nothing was scored"), (("--data", "x=y"), "FORM=PATH"),
+                       (("aurora", "--judge", "none"), "no judge, scorer or rater 'none'")]:  # fmt: skip
+        done = bench(*words)
+        assert done.returncode == 1
+        assert why in done.stderr
