@@ -35,8 +35,8 @@ def compass(kept: Kept) -> list[Row]:
     columns = zip(*((row["truth"], winner(row), row["task"], row["cluster"]) for _, row in kept), strict=True)
     found = agreement.accuracy_report(*columns)
     named = {"mean over pairs": found} | {COMPASS[task]: own for task, own in found["per_task"].items()}
-    told = [_figure(f"EditReward-Compass accuracy, {name}", own) for name, own in named.items()]
-    return [*told, _figure("EditReward-Compass accuracy, mean over dimensions", found, "mean_over_tasks")]
+    told = [figure(f"EditReward-Compass accuracy, {name}", own) for name, own in named.items()]
+    return [*told, figure("EditReward-Compass accuracy, mean over dimensions", found, "mean_over_tasks")]
 
 
 def mmrb2(kept: Kept) -> list[Row]:
@@ -48,51 +48,43 @@ def mmrb2(kept: Kept) -> list[Row]:
     named = {"": [each for each in said if each[0] is not None], ", unread ones wrong": said}
     shares = {how: ([a == b for a, b, _ in own], [photo for *_, photo in own]) for how, own in named.items() if own}
     name = "MMRB2 editing accuracy of each order, one image"
-    return [_figure(f"{name}{how}", agreement.share(*columns)) for how, columns in shares.items()]
+    return [figure(f"{name}{how}", agreement.share(*columns)) for how, columns in shares.items()]
 
 
 def rated(form: str, kept: Kept) -> list[Row]:
-    """How a judge's scores follow people's in each respect, over all edits whatever their prompt. FIRM-Bench: the mean
-    error on people's scale of 1 to 5; scores in 0..1 are mapped to it, as its reward is, and others have only that
-    after the best line, which is ours. TIEdit: correlations, without a mapping before. Judges of pairs have none."""
+    """How scores follow people's in each respect, over all edits whatever their prompt. FIRM-Bench: the mean error on a
+    scale of 1 to 5, to which 0..1 is mapped, as its reward is. TIEdit: correlations, without a mapping before."""
     from scipy import stats  # here: it takes a second
 
-    told = list[Row]()
+    told, followed = list[Row](), {"SRCC": stats.spearmanr, "KRCC": stats.kendalltau, "PLCC": stats.pearsonr}
     for respect in RESPECTS[form]:
-        edits: dict[Any, tuple[float, float, str]] = {}
-        for item, row in ((item, row) for item, row in kept if item.task == respect and item.models and item.ratings):
-            for model, ratings, side in zip(item.models or (), item.ratings or (), "ab", strict=True):
-                if (score := row[f"score_{side}"]) is not None:
-                    edits[item.group, model] = (score, float(np.mean(ratings)), item.cluster)
-        given, people, clusters = (
-            np.array(column) for column in (zip(*edits.values(), strict=True) if edits else [()] * 3)
-        )
-        if len(edits) < 3 or not (np.ptp(given) and np.ptp(people)):
+        edits = {
+            (item.group, model): (score, float(np.mean(ratings)), item.cluster)
+            for item, row in kept if item.task == respect and item.models and item.ratings
+            for model, ratings, score in zip(item.models, item.ratings, (row["score_a"], row["score_b"]), strict=True)
+            if score is not None
+        }  # fmt: skip
+        given, people, clusters = (np.array([each[n] for each in edits.values()]) for n in range(3))
+        if len(edits) < 3 or not np.ptp(given) or not np.ptp(people):
             continue
-        line = np.polyval(np.polyfit(given, people, 1), given)
-        given = 1 + 4 * given if given.min() >= 0 and given.max() <= 1 else given
-        errors = {"MAE": given} if given.min() >= 1 and given.max() <= 5 else {}
-        errors = {name: np.abs(own - people) for name, own in (errors | {"MAE after a fitted line": line}).items()}
-        followed = {"SRCC": stats.spearmanr, "KRCC": stats.kendalltau, "PLCC": stats.pearsonr}
         if form == "firm":
-            found = {name: clustered.mean(own, clusters) for name, own in errors.items()}
+            given = 1 + 4 * given if given.min() >= 0 and given.max() <= 1 else given
+            found = {"FIRM-Bench MAE": clustered.mean(np.abs(given - people), clusters)}
+            found = found if given.min() >= 1 and given.max() <= 5 else {}
         else:
-            found = {
-                name: clustered.refitted(partial(_of, of, given, people), clusters) for name, of in followed.items()
-            }
-        paper = "FIRM-Bench" if form == "firm" else "TIEdit"
-        told += [{"name": f"{paper} {name}, {respect}", "value": own.value} | own.ends() for name, own in found.items()]
+            fits = {f"TIEdit {name}": partial(_of, statistic, given, people) for name, statistic in followed.items()}
+            found = {name: clustered.refitted(statistic, clusters) for name, statistic in fits.items()}
+        told += [figure(f"{name}, {respect}", vars(own), "value") for name, own in found.items()]
     return told
 
 
-def _of(statistic: Any, given: np.ndarray, people: np.ndarray, kept: np.ndarray) -> float:
-    return float(statistic(given[kept], people[kept])[0])
+def _of(statistic: Any, given: np.ndarray, people: np.ndarray, rows: np.ndarray) -> float:
+    return float(statistic(given[rows], people[rows])[0])
 
 
-def _figure(name: str, of: Mapping[str, Any], key: str = "accuracy") -> Row:
-    return {"name": name, "value": of[key]} | {end: of.get(f"{key}_{end}", of[end]) for end in ("low", "high")}
+def figure(name: str, of: Mapping[str, Any], key: str = "accuracy") -> Row:
+    return {"name": name, "value": of[key]} | {end: of.get(f"{key}_{end}", of.get(end)) for end in ("low", "high")}
 
 
-FIGURES: Mapping[str, Callable[[Kept], list[Row]]] = {
-    "compass": compass, "mmrb2": mmrb2, **{form: partial(rated, form) for form in RESPECTS}
-}  # fmt: skip
+FIGURES: dict[str, Callable[[Kept], list[Row]]] = {form: partial(rated, form) for form in RESPECTS}
+FIGURES |= {"compass": compass, "mmrb2": mmrb2}

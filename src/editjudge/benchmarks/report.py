@@ -16,7 +16,7 @@ import numpy as np
 
 from editjudge.benchmarks import newer
 from editjudge.benchmarks.preferences.item import VERDICTS, Item
-from editjudge.core import reading
+from editjudge.core import params, reading
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
 from editjudge.core.winner import WORTH, ahead
@@ -25,6 +25,7 @@ from editjudge.statistics import agreement, calibration, pointwise, psychometric
 Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
+FIGURES = params.load(Path(__file__).with_name("figures.yaml"))
 SAID = ("answer", "forward", "backward", "winner", "p_a", "score_a", "score_b")
 
 
@@ -112,39 +113,15 @@ def strata(kept: Sequence[Item], rows: Rows) -> list[dict[str, Any]]:
 
 
 def published(form: str, report: Mapping[str, Any]) -> Rows:
-    """The figures that the benchmark's papers print, by the papers' words: name, value, low and high. Those of ours
-    that differ have a name that says how, and stand behind."""
-    accuracy, four, ties = report["accuracy"], report["four_way"], report["tie_calibrated"]
-    points, tuples, one = report["pointwise"], report["tuples"], report["one_order"]
-    theirs = report["tuples_by_evaluator"]
+    """The figures of figures.yaml, and EditReward-Bench's by the sizes of tuples: name, value, low and high."""
+    given = [each for each in FIGURES.get(form, ()) if report.get(each.get("without")) is None]
+    every = [(each["name"], report[each["of"]], each["key"]) for each in given]
+    tuples, theirs = report["tuples"], report["tuples_by_evaluator"]
     of_tuples = [(theirs, "")] * bool(theirs) + [(tuples, ", every pair right" if theirs else "")] * bool(tuples)
-    every: list[tuple[str, str, Mapping[str, Any] | None, str]] = [
-        ("vcreward", "VCReward-Bench accuracy, mean over tasks", one, "mean_over_tasks"),
-        ("vcreward", "VCReward-Bench accuracy, overall", one, "accuracy"),
-        ("vcreward", "VCReward-Bench accuracy of both orders, mean over tasks", accuracy, "mean_over_tasks"),
-        ("editscore", "EditScore-Bench accuracy, mean over tasks", accuracy, "mean_over_tasks"),
-        ("genai", "GenAI-Bench accuracy, of four answers", four, "accuracy"),
-        ("genai", "GenAI-Bench accuracy, of three answers", accuracy, "accuracy"),
-        ("genai", "GenAI-Bench accuracy, ties calibrated", ties, "accuracy"),
-        ("aurora", "AURORA-Bench accuracy", None if points else accuracy, "accuracy"),
-        ("aurora", "AURORA-Bench accuracy, ties calibrated", None if points else ties, "accuracy"),
-        ("aurora", "AURORA-Bench Spearman, mean over models", points, "aurora"),
-        ("imagenhub", "ImagenHub Spearman, tanh of the mean over models", points, "imagenhub"),
-        ("imagenhub", "ImagenHub Spearman, Fisher's mean over models", points, "spearman"),
-        ("rewardbench", "RewardBench accuracy, mean over subsets", accuracy, "mean_over_tasks"),
-        ("rewardbench", "RewardBench accuracy, of all pairs", accuracy, "accuracy"),
-        *(
-            ("editreward", f"EditReward-Bench {name}{how}", row, "accuracy")
-            for found, how in of_tuples
-            for name, row in [*((f"K={row['size']}", row) for row in found["per_size"]), ("all", found)]
-        ),
-    ]
-    return [
-        {"name": name, "value": figures[key]}
-        | {end: figures.get(end if key == "accuracy" else f"{key}_{end}") for end in ("low", "high")}
-        for of, name, figures, key in every
-        if of == form and figures is not None
-    ]
+    for found, how in of_tuples if form == "editreward" else ():
+        sizes = [*((f"K={row['size']}", row) for row in found["per_size"]), ("all", found)]
+        every += [(f"EditReward-Bench {name}{how}", row, "accuracy") for name, row in sizes]
+    return [newer.figure(name, figures, key) for name, figures, key in every if figures is not None]
 
 
 def tie_calibrated(rows: Rows) -> dict[str, Any] | None:
@@ -269,14 +246,12 @@ def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[
 
 def answered(items: Sequence[Item], files: Sequence[Path]) -> dict[str, Rows]:
     """The verdicts of the judges of files of answers. Raises TableError that names file, row and field."""
-    stems = [file.stem for file in files]
-    judges = stems if len(set(stems)) == len(stems) else [str(file) for file in files]
-    verdicts = {}
-    for judge, file in zip(judges, files, strict=True):
-        answers = read_answers(file, items)
-        verdicts[judge] = to_verdicts(judge, items, {i.key: answers.get(i.key, _said(None, None, None)) for i in items})
-    for file, rows in zip(files, verdicts.values(), strict=True):
-        if all(row["winner"] is None for row in rows):
+    stems, verdicts = [file.stem for file in files], dict[str, Rows]()
+    for file in files:
+        judge, answers = file.stem if stems.count(file.stem) == 1 else str(file), read_answers(file, items)
+        said = {item.key: answers.get(item.key, _said(None, None, None)) for item in items}
+        verdicts[judge] = to_verdicts(judge, items, said)
+        if all(row["winner"] is None for row in verdicts[judge]):
             raise TableError(f"{file}: no answer: each is null, missing or Failed")
     return verdicts
 

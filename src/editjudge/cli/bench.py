@@ -19,17 +19,23 @@ from editjudge.core.records import Row, grouped, write_json
 from editjudge.core.settings import known, section
 from editjudge.engine.unfinished import Unfinished
 from editjudge.judges import opening
+from editjudge.judges.asking import ChatJudge
 from editjudge.judges.protocol import Judge
+from editjudge.judges.styles import style
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.endpoint.spending import Usage
 from editjudge.stages import judge_benchmark
-from editjudge.stages.graph import plan
 from editjudge.statistics import boards, power
 
 PUBLISHED = Path(report.__file__).with_name("published.yaml")
 SHOWN = ("figure", "judge", "value", "low", "high", "scored", "n", "photos")
-APART = ("first", "second", "difference", "low", "high", "p", "photos", "needed")
+APART = ("first", "second", "difference", "low", "high", "p", "needed")
 HERE = "here"
+IMAGE, TEXT = (
+    1280,
+    1000,
+)  # tokens of the largest image that is sent, by 32 x 32 pixels each, and, a guess, of a question
 
 
 def bench(
@@ -46,15 +52,13 @@ def bench(
 ) -> None:
     """Measure judges on reward benchmarks, beside the figures that papers print.
 
-    Each judge is asked about each pair in both orders; what that costs at most is told first. Answers are kept in
-    work/: the same command asks nothing again, and goes on where it was stopped. Of every two judges the difference is
-    told, and how many photos would tell them apart. Without any verdict it ends with status 1.
+    What it costs at most is told first. Answers are kept in work/: the same command asks nothing again, and goes on
+    where it was stopped. Every two judges are compared. Without any verdict it ends with status 1.
 
     Args:
         on: Names in `benchmarks` of the settings; all of them, if neither these nor --data are given.
         data: Benchmarks in a published form, each as FORM=PATH.
-        judge: Names in `judges`, `scorers` or `raters` of the settings, or folders or hub ids of models. The first of
-            `judges`, if there are no --answers.
+        judge: Names in `judges`, `scorers` or `raters` of the settings, or folders or hub ids of models; the first one.
         prompt: Ask each judge in these ways, such as decision and difference_first.
         base_url: The judges are models behind this OpenAI-compatible endpoint.
         api_key_env: The environment variable with its key.
@@ -63,10 +67,9 @@ def bench(
         out: Write the table as .md, .tex or .csv, all figures as .json.
         dry: Only tell what it costs."""
     values = settings.load_own(params)
-    named = on or (() if data else tuple(settings.leaf(values, "benchmarks")))
-    benches = {name: settings.leaf(values, f"benchmarks.{name}") for name in named} | dict(map(_given, data or ()))
-    if answers and len(benches) != 1:
-        raise UserError(f"--answers are to one benchmark, not to {len(benches)}")
+    named = on or (() if data else settings.leaf(values, "benchmarks"))
+    benches = {name: settings.leaf(values, f"benchmarks.{name}") for name in named}
+    benches |= {each: dict(zip(("form", "path"), each.split("=", 1), strict=False)) for each in data or ()}
     for file in (file for file in out or () if file.suffix not in boards.WRITERS):
         raise UserError(f"--out {file}: {known(file.suffix, boards.WRITERS)}")
     wanted = judge or ([] if answers else [next(iter(settings.leaf(values, "judges")))])
@@ -87,7 +90,7 @@ def bench(
     for name, given in benches.items():
         found[name] = judge_benchmark.summary(name, given, items[name], verdicts[name], accounts, silent[name])
     rows = [row for name, own in found.items() for row in rows_of(name, own)]
-    _print(rows, {name: differences(own) for name, own in found.items()})
+    _print(rows, found)
     for file in out or ():
         if file.suffix == ".json":
             write_json(file, {"rows": rows, "benchmarks": found})
@@ -99,13 +102,6 @@ def bench(
         raise Unfinished(f"nothing was scored; the first: {every[0]['reason']}. {lacking}")
     if lacking:
         complain("bench", f"{lacking}: the same command asks for them again")
-
-
-def _given(words: str) -> tuple[str, Mapping[str, str]]:
-    form, _, path = words.partition("=")
-    if form not in forms.FORMS or not path:
-        raise UserError(f"--data {words}: FORM=PATH expected; {known(form, forms.FORMS)}")
-    return words, {"form": form, "path": path}
 
 
 def _opened(
@@ -133,8 +129,22 @@ def _told(name: str, given: Mapping[str, Any], judges: Mapping[str, Judge]) -> l
     usable = [item for item in items if item.failed is None]
     edits = len({(item.instruction, item.source, each) for item in usable for each in (item.a, item.b)})
     for judge, opened in judges.items():
-        complain("bench", f"{judge} on {name}: {plan.asking(opened, len(usable), edits)}")
+        complain("bench", f"{judge} on {name}: {asking(opened, len(usable), edits)}")
     return [replace(item, source=b"", a=b"", b=b"") for item in items]
+
+
+def asking(judge: Judge, pairs: int, edits: int) -> str:
+    """What a judge is asked at most about so many pairs, of so many different edits, kept answers included."""
+    if not isinstance(judge, ChatJudge):
+        return f"{pairs:,} pairs of {edits:,} edits, measured or scored here"
+    own, rates = judge.model_setting, judge.outline
+    asked, images = own.passes * (rates.most_asked * edits if rates else 2 * pairs), 2 if rates else 3
+    longest = own.max_new_tokens or max(
+        f.max_new_tokens for f in (rates.calls.values() if rates else [style(judge.form)])
+    )
+    usage = Usage(0, asked * (images * IMAGE + TEXT), asked * longest, asked * images)
+    told = f"{asked:,} questions at most, {usage.tokens_in:,} tokens read and {usage.tokens_out:,} written"
+    return f"{told}, money {judge.account.price.of(usage):,.2f}"
 
 
 def rows_of(name: str, found: Mapping[str, Any]) -> list[Row]:
@@ -153,20 +163,15 @@ def rows_of(name: str, found: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def differences(found: Mapping[str, Any]) -> list[Row]:
-    """Of every two judges, in the columns of APART."""
-    photos, every = found["judges"][0]["accuracy"]["clusters"], found["between_judges"][0]["pairs"]
-    own = [pair["difference"] | {name: pair[name] for name in ("first", "second")} for pair in every]
-    return [row | {"photos": photos, "needed": power.of_interval(row, photos)} for row in own]
-
-
-def _print(rows: Sequence[Row], apart: Mapping[str, Sequence[Row]]) -> None:
+def _print(rows: Sequence[Row], found: Mapping[str, Any]) -> None:
     for name, own in grouped(rows, "benchmark").items():
         print(f"{name}:")
         table(SHOWN, [[row[column] for column in SHOWN] for row in own])
-        if apart[name]:
-            print("differences of accuracy; needed: photos for 80 % power at the 5 % level")
-            table(APART, [[row[column] for column in APART] for row in apart[name]])
+        photos, apart = found[name]["judges"][0]["accuracy"]["clusters"], found[name]["between_judges"][0]["pairs"]
+        lines = [each | (gap := each["difference"]) | {"needed": power.of_interval(gap, photos)} for each in apart]
+        if lines:
+            print(f"differences of accuracy; needed: photos, of {photos} here, for 80 % power at the 5 % level")
+            table(APART, [[line[column] for column in APART] for line in lines])
 
 
 def printed(rows: Sequence[Row], file: Path) -> str:

@@ -21,6 +21,7 @@ from editjudge.report import figures, gallery, page
 from editjudge.report.figures import Files, ReportSetting
 from editjudge.report.gallery import PageImages
 from editjudge.stages.graph.arena import of_suite
+from editjudge.statistics import power
 
 OUT = Path("report")
 PLOTS = ("coverage", "train_loss", "train_eval")
@@ -42,11 +43,17 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
     plots = {name: files.table(f"plots/{name}.csv") for name in names}
     curves = {name: files.table(f"plots/psychometric/{name}.csv") for name in metrics["benchmarks"]}
     measured = figures.judges(metrics["benchmarks"])
+    told = dict[str, list[Row]]()
+    for bench in measured:
+        photos, every = bench["rows"][0]["photos"] or 0, bench["differences"]
+        known = [row | {"needed": power.of_interval(row, photos)} for row in every]
+        told[bench["benchmark"]] = [row for row in known if row["needed"]]
+    charts = [figures.figure("power", rows, name) for name, rows in told.items() if rows]
     return {
         "editors": {name: given.get("kind", name) for name, given in values["editors"].items()},
         "boards": figures.boards(metrics["leaderboard"]),
         "judges": measured,
-        "judge_charts": list(figures.judge_charts(metrics["benchmarks"], curves)),
+        "judge_charts": [*figures.judge_charts(metrics["benchmarks"], curves), *charts],
         "training": {
             "base": figures.against_base(measured, values["judges"], values["train_judge"]["base"]),
             "pairs": figures.pair_counts(metrics["train_pairs"]),

@@ -10,8 +10,7 @@ from scipy import special
 
 from editjudge.statistics import clustered
 
-POWER = 0.8
-MOST = 1_000_000  # clusters: more than any benchmark has
+POWER, MOST = 0.8, 1_000_000  # more clusters than any benchmark has
 
 
 def chance(clusters: int, effect: float) -> float:

@@ -1,9 +1,8 @@
 """Pairs whose better edit is named first: EditReward-Compass, and pairs of one's own in RewardBench's form.
 
 EditReward-Compass (Bai et al. 2026, arXiv 2605.13062; the hub's DogNeverSleep/EditReward-Compass), a JSON list with
-paths: dimension (IA instruction awareness, VC visual consistency, VQ visual quality), source_image, prompt, winner,
-loser and label (preference or tie). Rows have no key: their number in the file is one. Nothing published says whether
-`prompt` is the instruction alone or a rubric around it; judges are shown it as the instruction.
+paths: dimension (IA, VC, VQ: instruction awareness, visual consistency, quality), source_image, prompt, winner, loser
+and label (preference, tie). Nothing published says whether `prompt` is more than the instruction, as which it is shown.
 
 RewardBench's form (Lambert et al. 2024, arXiv 2403.13787) with a source, as JSON, JSON lines, CSV or Parquet: prompt
 (the instruction), image (the source), chosen and rejected, each an image or a path, and, if known, id and subset."""

@@ -4,18 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from editjudge.benchmarks.preferences import (
-    aurora,
-    chosen,
-    editreward,
-    editscore,
-    genai,
-    imagenhub,
-    mmrb2,
-    rated,
-    vcreward,
-)
+from editjudge.benchmarks.preferences import aurora, chosen, editreward, editscore, genai, imagenhub, mmrb2, rated
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, Form, Item
+from editjudge.benchmarks.preferences.vcreward import load as load_vcreward
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 
@@ -31,7 +22,7 @@ FORMS: dict[Form, Callable[[BenchmarkSetting], list[Item]]] = {
     "mmrb2": mmrb2.load,
     "rewardbench": chosen.load,
     "tiedit": rated.load,
-    "vcreward": vcreward.load,
+    "vcreward": load_vcreward,
 }
 
 

@@ -32,10 +32,7 @@ def _pairs(setting: BenchmarkSetting) -> Iterator[Record]:
 
 
 def _item(record: Record) -> Item:
-    shown = {"prompt": record["prompt_content"]}
-    for side in ("response_a", "response_b"):
-        shown[side] = record[side].get("response_content") if isinstance(record[side], Mapping) else record[side]
-    parts = {side: _parts(side, value) for side, value in shown.items()}
+    parts = {side: _parts(record, side) for side in ("prompt", "response_a", "response_b")}
     images = {side: [value for kind, value in own if kind == "image"] for side, own in parts.items()}
     text = replace(record, row={"text": "\n".join(str(value) for kind, value in parts["prompt"] if kind == "text")})
     several = [f"{side} has {len(own)} images" for side, own in images.items() if len(own) != 1]
@@ -46,7 +43,9 @@ def _item(record: Record) -> Item:
     return Item(key=key, task=task, dimension="overall", verdict=verdict, cluster=cluster, **found)
 
 
-def _parts(side: str, value: Any) -> list[Any]:
+def _parts(record: Record, side: str) -> list[Any]:
+    value = record["prompt_content"] if side == "prompt" else record[side]
+    value = value.get("response_content") if isinstance(value, Mapping) else value
     if not isinstance(value, list) or not all(isinstance(part, list) and len(part) == 2 for part in value):
         raise RowError("wrong type", f"{side}: a list of [kind, value] expected, not {value!r:.40}")
     return value
