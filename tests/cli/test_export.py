@@ -16,7 +16,6 @@ from training_pairs import TASK
 
 from editjudge.benchmarks.preferences import vcreward
 from editjudge.benchmarks.preferences.item import BenchmarkSetting
-from editjudge.cli import exchange
 from editjudge.cli.main import main
 from editjudge.core import images, records
 from editjudge.core.errors import FileError, UserError
@@ -24,7 +23,7 @@ from editjudge.core.tables import TableError
 from editjudge.judges.protocol import Score
 from editjudge.labels import tiers
 from editjudge.rewards import curation as curate
-from tools import grouped
+from tools import exchange, grouped
 
 COMMAND = ("export", "pairs", "--out", "out/pairs.parquet")
 

@@ -10,8 +10,8 @@ from editjudge.core import portable
 from editjudge.core.main import guarded
 from editjudge.core.params import known
 
-CHECKOUT = Path(__file__).parents[3]  # where the code lies in one; its tools/ is no part of the package
-# group: {command: (where it is in this room, or in tools/, one line of help)}
+CHECKOUT = Path(__file__).parents[3]  # if the code lies in one; tools/ is no part of the package
+# group: {command: (where it is in this room, or in tools/ for what needs a checkout, one line of help)}
 COMMANDS = {
     "Judge edits": {
         "compare": ("judging:compare", "Say which of two edits kept better what had to stay."),
@@ -33,15 +33,17 @@ COMMANDS = {
         "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
     },
     "Files": {
-        "export": ("exchange:export_app", "Write results of the graph for the hub or another program."),
-        "gallery": ("exchange:gallery_app", "Exchange edits as image files with metadata."),
+        "export": ("tools.exchange:export_app", "Write results of the graph for the hub or another program."),
+        "gallery": ("tools.exchange:gallery_app", "Exchange edits as image files with metadata."),
         "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
     },
 }  # fmt: skip
 if (CHECKOUT / "tools/plan.py").is_file():
     sys.path.append(str(CHECKOUT))
 else:
-    del COMMANDS["Settings"]["plan"]
+    for commands in COMMANDS.values():
+        for name in [name for name, (where, _) in commands.items() if where.startswith("tools.")]:
+            del commands[name]
 
 
 def program() -> App:

@@ -135,7 +135,7 @@ def check_free(path: Path) -> None:
 
 @gallery_app.command(name="export")
 def export_gallery(*, model: Models, out: Path, metadata: Path | None = None) -> None:
-    """Write models' images as PNG files, with a metadata.jsonl. (`export dataset` writes them as Parquet.)
+    """Write models' images as PNG files, with a metadata.jsonl.
 
     Args:
         out: The folder of the gallery.
