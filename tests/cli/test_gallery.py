@@ -231,7 +231,7 @@ def key(workdir: Path) -> str:
     pngs = {model: images.encode_png(image) for model, (image, _) in made.items()}
     shutil.copytree(ROOT / "pipelines", "pipelines")
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
-    values |= {"tasks": {TASK: "object_centric"}, "editors": dict.fromkeys([*MODELS, "broken"], {})}
+    values |= {"tasks": {TASK: "object_centric"}, "editors": dict.fromkeys([*MODELS, "broken"])}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     recipe = slot_settings.configured(report.rules_of(values, TASK)[0], SlotSetting())
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])

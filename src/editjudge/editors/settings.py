@@ -229,7 +229,7 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
 
 def used(entries: Mapping[str, Any], use: Use) -> list[str]:
     """The names of the entries that are for this use."""
-    return [name for name, given in entries.items() if use in (given.get("use") or USES)]
+    return [name for name, given in entries.items() if use in ((given or {}).get("use") or USES)]
 
 
 def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any]:
