@@ -11,7 +11,7 @@ from pictures import picture as png
 from scipy import stats
 from table_files import jsonl
 
-from editjudge.benchmarks import newer, report
+from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core.tables import TableError
@@ -50,17 +50,9 @@ def scored(items: list[Item], better: np.ndarray, other: np.ndarray) -> dict[str
 
 def test_compass_counts_as_its_script_would(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    rows = [
-        {"dimension": str(of), "source_image": f"{n % 2}.png", "prompt": "Go.", "winner": "1.png", "loser": "2.png"}
-        | {"label": str(label)}
-        for n, (of, label) in enumerate(
-            zip(
-                rng.choice(["IA", "VC", "VQ"], N, p=[0.66, 0.27, 0.07]),
-                rng.choice(["preference", "tie"], N),
-                strict=True,
-            )
-        )
-    ]
+    of, labels = rng.choice(["IA", "VC", "VQ"], N, p=[0.66, 0.27, 0.07]), rng.choice(["preference", "tie"], N)
+    same = {"source_image": "0.png", "prompt": "Go.", "winner": "1.png", "loser": "2.png"}
+    rows = [same | {"dimension": str(d), "label": str(label)} for d, label in zip(of, labels, strict=True)]
     pictures(tmp_path)
     (tmp_path / "reward_eval.json").write_text(json.dumps(rows))
     items = load("compass", tmp_path / "reward_eval.json")
@@ -72,23 +64,16 @@ def test_compass_counts_as_its_script_would(tmp_path: Path) -> None:
     for row, one, two in zip(rows, first, second, strict=True):
         right[row["dimension"]].append(one > two + 1e-5 if row["label"] == "preference" else abs(one - two) < 1e-5)
     share = {name: sum(own) / len(own) for name, own in right.items()}
-    named = {f"EditReward-Compass accuracy, {newer.COMPASS[of]}": value for of, value in share.items()}
+    named = {f"EditReward-Compass accuracy, {report.COMPASS[of]}": value for of, value in share.items()}
     named["EditReward-Compass accuracy, mean over pairs"] = sum(map(sum, right.values())) / N
     named["EditReward-Compass accuracy, mean over dimensions"] = sum(share.values()) / 3
     assert found == pytest.approx(named, abs=1e-6)
 
 
 def built(n: int, chosen: str, images: int = 1) -> dict:
-    shown = [["image", f"{k}.png"] for k in range(images)]
-    sides = {
-        f"response_{s}": {"model_name": s, "response_content": [["image", f"{k}.png"]]} for s, k in (("a", 1), ("b", 2))
-    }
-    return {
-        "id": f"p{n}",
-        "prompt_source": "emu-edit",
-        "prompt_content": [*shown, ["text", "Go."]],
-        "chosen": chosen,
-    } | sides
+    sides = {f"response_{s}": {"response_content": [["image", f"{k}.png"]]} for s, k in (("a", 1), ("b", 2))}
+    prompt = [*(["image", f"{k}.png"] for k in range(images)), ["text", "Go."]]
+    return {"id": f"p{n}", "prompt_source": "emu-edit", "prompt_content": prompt, "chosen": chosen} | sides
 
 
 def test_mmrb2_counts_each_order_and_says_which_prompts_have_several_images(tmp_path: Path) -> None:
@@ -124,7 +109,7 @@ SPEARMAN = {"SRCC": stats.spearmanr, "KRCC": stats.kendalltau, "PLCC": stats.pea
 @pytest.mark.parametrize("form", ["firm", "tiedit"])
 def test_scores_are_held_against_peoples_over_all_edits(tmp_path: Path, form: str) -> None:
     """A third of the edits is alone with its prompt. FIRM-Bench: also a scorer in 0..1, and one on another scale."""
-    rng, names = np.random.default_rng(2), list(newer.RESPECTS[form])
+    rng, names = np.random.default_rng(2), list(report.RESPECTS[form])
     people = rng.integers(1, 6, (N, len(names))).astype(float) + (0 if form == "firm" else 20)
     prompts = [n if n % 3 else N + n for n in range(N)]
     rows = [
@@ -167,24 +152,22 @@ def test_pairs_of_ones_own(tmp_path: Path) -> None:
     assert found == pytest.approx({f"RewardBench accuracy, {name}": own for name, own in expected.items()}, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("form", "rows", "error"),
-    [
-        ("mmrb2", {"rows": []}, r"edit\.json: no list `pairs`"),
-        ("mmrb2", {"pairs": [built(0, "A") | {"prompt_content": "x"}]}, "prompt: a list of .kind, value. expected"),
-        ("compass", [{"dimension": "XX"}], "field dimension: 'XX' is none of IA, VC, VQ"),
-        ("firm", [{"instruction": "Go."}], "row 0: missing field: none of execution, consistency"),
-    ],
-)
-def test_what_is_broken_is_named(tmp_path: Path, form: str, rows: object, error: str) -> None:
-    (tmp_path / "edit.json").write_text(json.dumps(rows))
-    with pytest.raises(TableError, match=error):
-        load(form, tmp_path)
+def test_what_is_broken_is_named(tmp_path: Path) -> None:
+    wrong = [{"rows": []}, {"pairs": [built(0, "A") | {"prompt_content": "x"}]}, [{"instruction": "Go."}]]
+    why = [
+        r"edit\.json: no list `pairs`",
+        "prompt: a list of .kind, value. expected",
+        "row 0: missing field: none of exec",
+    ]
+    for form, rows, error in zip(("mmrb2", "mmrb2", "firm"), wrong, why, strict=True):
+        (tmp_path / "edit.json").write_text(json.dumps(rows))
+        with pytest.raises(TableError, match=error):
+            load(form, tmp_path)
 
 
 def test_every_published_figure_has_its_source_and_a_figure_of_ours() -> None:
     given = yaml.safe_load((SOURCE / "published.yaml").read_text())
-    code = "".join((SOURCE / name).read_text() for name in ("report.py", "newer.py", "figures.yaml"))
+    code = "".join((SOURCE / name).read_text() for name in ("report.py", "figures.yaml"))
     for form, entries in given.items():
         assert form in forms.FORMS
         for entry in entries:

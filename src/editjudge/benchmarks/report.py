@@ -9,21 +9,25 @@ unscored."""
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from editjudge.benchmarks import newer
 from editjudge.benchmarks.preferences.item import VERDICTS, Item
+from editjudge.benchmarks.preferences.rated import RESPECTS
 from editjudge.core import params, reading
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
 from editjudge.core.winner import WORTH, ahead
-from editjudge.statistics import agreement, calibration, pointwise, psychometric
+from editjudge.statistics import agreement, calibration, clustered, pointwise, psychometric
 
 Rows = list[Row]
+Kept = Sequence[tuple[Item, Row]]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
+SAME = 1e-5  # two scores closer than this are a tie of EditReward-Compass
+COMPASS = {"IA": "instruction awareness", "VC": "visual consistency", "VQ": "visual quality"}
 MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
 FIGURES = params.load(Path(__file__).with_name("figures.yaml"))
 SAID = ("answer", "forward", "backward", "winner", "p_a", "score_a", "score_b")
@@ -37,11 +41,12 @@ def summarised(
     first = next(iter(verdicts.values()))
     truths, clusters = ([row[name] for row in first] for name in ("truth", "cluster"))
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
-    named = {
-        judge: published(form, found) + newer.figures(form, items, verdicts[judge]) for judge, found in reports.items()
-    }
+    judged, told = [item for item in items if item.verdict is not None], list[dict[str, Any]]()
+    for judge, found in reports.items():
+        kept = list(zip(judged, verdicts[judge], strict=True))
+        told.append({"judge": judge, "published": published(form, found, kept), **found})
     return {
-        "judges": [{"judge": judge, "published": named[judge], **found} for judge, found in reports.items()],
+        "judges": told,
         "between_judges": [agreement.compare_judges(answers, truths, clusters)],
     }
 
@@ -112,8 +117,9 @@ def strata(kept: Sequence[Item], rows: Rows) -> list[dict[str, Any]]:
     return [{"stratum": name} | agreement.share(*zip(*each, strict=True)) for name, each in own.items()]
 
 
-def published(form: str, report: Mapping[str, Any]) -> Rows:
-    """The figures of figures.yaml, and EditReward-Bench's by the sizes of tuples: name, value, low and high."""
+def published(form: str, report: Mapping[str, Any], kept: Kept = ()) -> Rows:
+    """The figures that papers print: name, value, low and high. kept: the items that people judged, with their rows, of
+    which only the newer forms' are taken."""
     given = [each for each in FIGURES.get(form, ()) if report.get(each.get("without")) is None]
     every = [(each["name"], report[each["of"]], each["key"]) for each in given]
     tuples, theirs = report["tuples"], report["tuples_by_evaluator"]
@@ -121,7 +127,72 @@ def published(form: str, report: Mapping[str, Any]) -> Rows:
     for found, how in of_tuples if form == "editreward" else ():
         sizes = [*((f"K={row['size']}", row) for row in found["per_size"]), ("all", found)]
         every += [(f"EditReward-Bench {name}{how}", row, "accuracy") for name, row in sizes]
-    return [newer.figure(name, figures, key) for name, figures, key in every if figures is not None]
+    told = [figure(name, figures, key) for name, figures, key in every if figures is not None]
+    more = {"compass": compass, "mmrb2": mmrb2} | {name: partial(rated, name) for name in RESPECTS}
+    return told + (more[form](kept) if form in more else [])
+
+
+def compass(kept: Kept) -> Rows:
+    """The public script's shares, could it run: a tie is right where two scores are the same to SAME, a preference
+    where the better edit's is higher. The paper's AVG is over all pairs, of which two thirds are of instruction
+    awareness; the mean over dimensions is ours."""
+
+    def winner(row: Row) -> Any:
+        a, b = row["score_a"], row["score_b"]
+        return row["winner"] if None in (a, b) else ahead(0.0 if abs(a - b) < SAME else a - b)
+
+    columns = zip(*((row["truth"], winner(row), row["task"], row["cluster"]) for _, row in kept), strict=True)
+    found = agreement.accuracy_report(*columns)
+    named = {"mean over pairs": found} | {COMPASS[task]: own for task, own in found["per_task"].items()}
+    told = [figure(f"EditReward-Compass accuracy, {name}", own) for name, own in named.items()]
+    return [*told, figure("EditReward-Compass accuracy, mean over dimensions", found, "mean_over_tasks")]
+
+
+def mmrb2(kept: Kept) -> Rows:
+    """Each order's answer counts by itself. The script leaves out what was not answered, which a judge that refuses the
+    hard pairs gains by; ours counts it as wrong. Pairs with several images, which were not shown, are in neither."""
+    shown = [row for item, row in kept if item.failed is None]
+    orders = ["forward", *(["backward"] if any(row["backward"] for row in shown) else [])]
+    said = [(row[order], row["truth"], row["cluster"]) for row in shown for order in orders]
+    named = {"": [each for each in said if each[0] is not None], ", unread ones wrong": said}
+    shares = {how: ([a == b for a, b, _ in own], [photo for *_, photo in own]) for how, own in named.items() if own}
+    name = "MMRB2 editing accuracy of each order, one image"
+    return [figure(f"{name}{how}", agreement.share(*columns)) for how, columns in shares.items()]
+
+
+def rated(form: str, kept: Kept) -> Rows:
+    """How scores follow people's in each respect, over all edits whatever their prompt. FIRM-Bench: the mean error on a
+    scale of 1 to 5, to which 0..1 is mapped, as its reward is. TIEdit: correlations, without a mapping before."""
+    from scipy import stats  # here: it takes a second
+
+    told, followed = Rows(), {"SRCC": stats.spearmanr, "KRCC": stats.kendalltau, "PLCC": stats.pearsonr}
+    for respect in RESPECTS[form]:
+        edits = {
+            (item.group, model): (score, float(np.mean(ratings)), item.cluster)
+            for item, row in kept if item.task == respect and item.models and item.ratings
+            for model, ratings, score in zip(item.models, item.ratings, (row["score_a"], row["score_b"]), strict=True)
+            if score is not None
+        }  # fmt: skip
+        given, people, clusters = (np.array([each[n] for each in edits.values()]) for n in range(3))
+        if len(edits) < 3 or not np.ptp(given) or not np.ptp(people):
+            continue
+        if form == "firm":
+            given = 1 + 4 * given if given.min() >= 0 and given.max() <= 1 else given
+            found = {"FIRM-Bench MAE": clustered.mean(np.abs(given - people), clusters)}
+            found = found if given.min() >= 1 and given.max() <= 5 else {}
+        else:
+            fits = {f"TIEdit {name}": partial(_of, statistic, given, people) for name, statistic in followed.items()}
+            found = {name: clustered.refitted(statistic, clusters) for name, statistic in fits.items()}
+        told += [figure(f"{name}, {respect}", vars(own), "value") for name, own in found.items()]
+    return told
+
+
+def _of(statistic: Any, given: np.ndarray, people: np.ndarray, rows: np.ndarray) -> float:
+    return float(statistic(given[rows], people[rows])[0])
+
+
+def figure(name: str, of: Mapping[str, Any], key: str = "accuracy") -> Row:
+    return {"name": name, "value": of[key]} | {end: of.get(f"{key}_{end}", of.get(end)) for end in ("low", "high")}
 
 
 def tie_calibrated(rows: Rows) -> dict[str, Any] | None:

@@ -31,7 +31,6 @@ from editjudge.statistics import boards, power
 PUBLISHED = Path(report.__file__).with_name("published.yaml")
 SHOWN = ("figure", "judge", "value", "low", "high", "scored", "n", "photos")
 APART = ("first", "second", "difference", "low", "high", "p", "needed")
-HERE = "here"
 IMAGE, TEXT = (
     1280,
     1000,
@@ -152,7 +151,7 @@ def rows_of(name: str, found: Mapping[str, Any]) -> list[Row]:
     rows = []
     for own in found["judges"]:
         seen = own["accuracy"]
-        common = {"benchmark": name, "judge": own["judge"], "from": HERE, "photos": seen["clusters"]}
+        common = {"benchmark": name, "judge": own["judge"], "from": "here", "photos": seen["clusters"]}
         for each in own["published"] or [seen | {"name": "accuracy", "value": seen["accuracy"]}]:
             value = {end: each[end] if seen["scored"] else None for end in ("value", "low", "high")}  # which is no 0
             rows.append(common | value | {"figure": each["name"], "scored": seen["scored"], "n": seen["n"]})
@@ -181,10 +180,10 @@ def printed(rows: Sequence[Row], file: Path) -> str:
         places, figures = list(dict.fromkeys(row["from"] for row in own)), dict.fromkeys(row["figure"] for row in own)
         lines = dict[tuple[str, str], Row]()
         for row in own:
-            who = row["judge"] if row["from"] == HERE else f"{row['judge']} [{places.index(row['from'])}]"
+            who = row["judge"] if row["from"] == "here" else f"{row['judge']} [{places.index(row['from'])}]"
             ends = "" if row["low"] is None else f" ({row['low']:.3f} to {row['high']:.3f})"
             line = lines.setdefault((row["judge"], row["from"]), {"judge": who} | figures)
             line[row["figure"]] = None if row["value"] is None else f"{row['value']:.3f}{ends}"
-        notes = "".join(f"{note}[{n}] {place}\n" for n, place in enumerate(places) if place != HERE)
+        notes = "".join(f"{note}[{n}] {place}\n" for n, place in enumerate(places) if place != "here")
         text += f"{head}{name}\n\n{boards.WRITERS[file.suffix](list(lines.values()))}{notes}\n"
     return text

@@ -15,12 +15,9 @@ from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, Point,
 from editjudge.core.reading import Record, number, read
 from editjudge.core.tables import RowError
 
-TIEDIT = ("perceptual_quality", "editing_alignment", "content_preservation")
 ASKED = ("visual_quality", "prompt_following", "visual_consistency")
-RESPECTS: Mapping[str, Mapping[str, str]] = {  # by form: its own name of each, and what judges are asked about
-    "firm": {"execution": ASKED[1], "consistency": ASKED[2]},
-    "tiedit": dict(zip(TIEDIT, ASKED, strict=True)),
-}
+TIEDIT = zip(("perceptual_quality", "editing_alignment", "content_preservation"), ASKED, strict=True)
+RESPECTS = {"firm": {"execution": ASKED[1], "consistency": ASKED[2]}, "tiedit": dict(TIEDIT)}  # and what is asked
 
 
 def load(setting: BenchmarkSetting) -> list[Item]:
