@@ -97,7 +97,7 @@ def compare(
         print()
         table(("measure", "A", "B", "better"), [(name, *both, _better(name, *both)) for name, both in figures.items()])
     if html:
-        from editjudge.cli.show import page_of_pair  # here: it loads more
+        from editjudge.cli.pair_page import page_of_pair  # here: it loads more
 
         recipe = api.recipe_asked(task, names, boxes, "--box")
         write_bytes(html, page_of_pair((source, a, b), instruction, found, figures, recipe, boxes, values).encode())

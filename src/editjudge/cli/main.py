@@ -35,7 +35,7 @@ COMMANDS = {
     "Files": {
         "export": ("tools.exchange:export_app", "Write results of the graph for the hub or another program."),
         "gallery": ("tools.exchange:gallery_app", "Exchange edits as image files with metadata."),
-        "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
+        "show": ("tools.show:show", "Show a task's edits, and what the models see of them, on one page."),
     },
 }  # fmt: skip
 if (CHECKOUT / "tools/plan.py").is_file():
