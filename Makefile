@@ -7,6 +7,7 @@
 # make publish [VERSION=v1.0.0]   puts the committed state into published/, and to S3 where a remote `store` is set
 # make store URL=s3://bucket/path [PROFILE=name]   where images lie, too; without a profile it is read without an account
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
+# make gpu     all for GPUs: torch with CUDA, torchvision, every extra, onnxruntime-gpu, vLLM; then says what is lacking
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
 # make docs    the pages as a site, build/docs/index.html; a warning, or a page that docs/tasks.md does not list, is an error
 # make wheel   the wheel, in dist/; in an environment and a folder of its own it compares two pictures
@@ -34,7 +35,7 @@ UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-stra
 install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev docs wheel repro repro-judge repro-scorers test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock clean
+.PHONY: setup setup-dev docs wheel repro repro-judge repro-scorers test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -130,6 +131,16 @@ wheel: $(VENV)/bin/uv
 vllm:
 	$(PYTHON) -m venv .vllm
 	.vllm/bin/python -m pip install --no-input --disable-pip-version-check -r configs/vllm.lock
+
+# PyPI's torch has CUDA 13, which needs NVIDIA's driver 580 or newer; an older one gets the build of CUDA_INDEX.
+CUDA_INDEX ?= https://download.pytorch.org/whl/cu126
+DRIVER = $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1 | cut -d. -f1)
+gpu: $(VENV)/bin/uv vllm
+	@test -n "$(DRIVER)" || { echo "make gpu needs an NVIDIA driver: nvidia-smi says nothing"; exit 1; }
+	$(call install,$(if $(filter 1,$(shell expr 0$(DRIVER) \< 0580)),--extra-index-url $(CUDA_INDEX)) torch==2.13.0 torchvision)
+	$(call install,-e ".[models,train,editors,serve,s3,gpu]" onnxruntime-gpu)
+	$(MAKE) setup
+	editjudge check --machine
 
 vllm-lock: setup
 	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade --generate-hashes - -o configs/vllm.lock

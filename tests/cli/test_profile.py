@@ -85,7 +85,8 @@ def test_the_papers_profile_is_whole() -> None:
         for name in (judging.prompt, training.prompt):
             assert styles.told(task, "judges/prompts/tasks")["criteria"] in style(name, task=task).user
     served = [given for given in (*asked, *values["raters"].values()) if given["backend"] == "served"]
-    at_once = values["serve"]["data_parallel"] * values["serve"]["max_num_seqs"]
+    assert values["serve"]["data_parallel"] == 0, "a copy on each GPU"
+    at_once = 8 * values["serve"]["max_num_seqs"]
     assert {given.get("max_in_flight") for given in served} == {at_once}, "fewer leave GPUs idle"
 
 

@@ -159,6 +159,8 @@ def test_copies_go_to_all_nodes_of_a_cluster(gpus, here, vllm, how, checkpoint, 
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     several = replace(how, data_parallel=8, tensor_parallel=2)
     assert "--data-parallel-backend" not in launch.command(checkpoint, several, 1)
+    words = launch.command(checkpoint, replace(several, data_parallel=0), 1)
+    assert words[words.index("--data-parallel-size") + 1] == str(max(gpus // 2, 1)), "0: what there are GPUs for"
     monkeypatch.setenv("EDITJUDGE_ENGINE", "ray")
     words = launch.command(checkpoint, several, 1)
     flags = {flag: words[words.index(flag) + 1] for flag in words if flag.startswith("--data-parallel")}

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from editjudge import api
-from editjudge.core import hub
+from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
 from editjudge.editors.settings import Api
@@ -26,7 +26,13 @@ TABLE = Path("configs/editors.yaml")
 OVER = "over"
 
 
-def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "float32") -> None:
+def check(
+    *,
+    model: str | None = None,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    machine: bool = False,
+    online: bool = False,
+) -> None:
     """List all that is wrong with params.yaml, every recipe and the files they name, before DVC deletes any output.
 
     Looks also at environment variables with keys, at dvc.lock, which must not have lost stages that git's HEAD has, and
@@ -35,7 +41,9 @@ def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "
     Args:
         model: Instead, load this scorer, LoRA adapter or chat model, a folder or a hub id, and say whether its weights
             are dead: zero, constant, or blind to the images.
-        dtype: In which it is loaded."""
+        dtype: In which it is loaded.
+        machine: List, too, what this machine lacks: extras, driver, GPUs, vLLM, disk, sources.
+        online: With --machine, ask the hub once for each licence, and each server that you start."""
     if model is not None:
         from editjudge.judges.blind import check_sight  # it loads torch
 
@@ -44,6 +52,10 @@ def check(*, model: str | None = None, dtype: Literal["float32", "bfloat16"] = "
         print(f"{model}: it loads, and its answers depend on the images")
         return
     found = mistakes()
+    if machine:
+        from tools.machine import gaps, look  # a checkout has tools, as it has params.yaml
+
+        found += gaps(params.load(), look(), online)
     print("\n".join(found) if found else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if found else 0)
 

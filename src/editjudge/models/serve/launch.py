@@ -46,14 +46,14 @@ class ServingError(UserError, RuntimeError):
 class Serving:
     """The section `serve` of params.yaml: how a checkpoint is served.
 
-    engine: transformers is the embedded server. program: of vLLM, what `make vllm` makes, or a name on the PATH. port:
-    0: a free one. dtype: of a checkpoint that has no setting of its own. tensor_parallel: GPUs of each copy of the
-    model; data_parallel: copies of it (the embedded server has one). devices: numbers of the GPUs that it may use, of
-    those that the stage sees; none: all, with the engine ray those of the cluster. gpu_memory_utilization: share of
-    each GPU's memory that vLLM takes at most. max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a
-    time. images: of a request, at most. start_seconds: until it must be healthy; stop_seconds: between SIGTERM and
-    SIGKILL. arguments: more flags for the engine. At which sizes images are shown, the checkpoint says, or the entry
-    whose model it is."""
+    engine: transformers is the embedded server. program: of vLLM, what `make vllm` makes, or a name on the PATH.
+    port: 0: a free one. dtype: of a checkpoint that has no setting of its own. tensor_parallel: GPUs of each copy
+    of the model; data_parallel: copies of it (the embedded server has one); 0: as many as there are GPUs for.
+    devices: numbers of the GPUs that it may use, of those that the stage sees; none: all, with the engine ray the
+    cluster's. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most. max_model_len: tokens of
+    a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most. start_seconds: until it must
+    be healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the engine. At which sizes
+    images are shown, the checkpoint says, or the entry whose model it is."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
     program: Text = ".vllm/bin/vllm"
@@ -61,7 +61,7 @@ class Serving:
     port: Annotated[Count, Field(le=65_535)] = 25930
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     tensor_parallel: Annotated[Positive, Field(le=1024)] = 1
-    data_parallel: Annotated[Positive, Field(le=1024)] = 1
+    data_parallel: Annotated[Count, Field(le=1024)] = 1
     devices: Sequence[Count] = ()
     gpu_memory_utilization: Annotated[Real, Field(gt=0, le=1)] = 0.9
     max_model_len: Annotated[Positive, Field(le=10_000_000)] = 48_000
@@ -72,7 +72,7 @@ class Serving:
     stop_seconds: Annotated[Real, Field(ge=0, le=86_400)] = 15.0
 
     def __post_init__(self) -> None:
-        gpus = self.data_parallel * self.tensor_parallel
+        gpus = max(self.data_parallel, 1) * self.tensor_parallel
         if self.engine == "transformers" and gpus > 1:
             raise Wrong("data_parallel", "and tensor_parallel must be 1: the embedded server runs one copy on one GPU")
         if self.devices and len(self.devices) < gpus:
@@ -161,19 +161,20 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
         program = shutil.which(how.program)
         if program is None:
             raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
+        copies = how.data_parallel or max((len(how.devices) or engine().gpus()) // how.tensor_parallel, 1)
         begin = [program, "serve", checkpoint.model, *(["--enable-lora"] if adapter else [])]
         flags |= {
             "served-model-name": checkpoint.model,
             "tensor-parallel-size": how.tensor_parallel,
-            "data-parallel-size": how.data_parallel,
+            "data-parallel-size": copies,
             "gpu-memory-utilization": how.gpu_memory_utilization,
             "max-num-seqs": how.max_num_seqs,
             "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
             "generation-config": "vllm",
         }
-        if how.data_parallel > 1 and not how.devices and engine().__name__.endswith(".ray"):
+        if copies > 1 and not how.devices and engine().__name__.endswith(".ray"):
             here = max(1, local.gpus() // how.tensor_parallel)  # copies; the others go to other nodes
-            flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, how.data_parallel)}
+            flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, copies)}
         if not checkpoint.enable_thinking:
             flags["default-chat-template-kwargs"] = json.dumps({"enable_thinking": False})
         shown = image_settings(Path(adapter)) if adapter else {}
