@@ -49,9 +49,8 @@ def known_case(photo: str, number: int, side: int, measures: SlotSetting) -> Kno
         if not (worse or number):
             worse = [of(scene, strength, rng) for of in procedural.DAMAGES.values() for strength in STRENGTHS]
     (right, other), contexts = zip(*found, strict=True)
-    return KnownCase(
-        photo, right, other, contexts, tuple(replace(right, edited=images.encode_png(each)) for each in worse)
-    )
+    group = tuple(replace(right, edited=images.encode_png(each)) for each in worse)
+    return KnownCase(photo, right, other, contexts, group)
 
 
 def tell(found: Row) -> None:
