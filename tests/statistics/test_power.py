@@ -13,8 +13,10 @@ from editjudge.statistics import boards, power
 def test_sizes_are_those_of_g_power(effect: float, pairs: int) -> None:
     """Faul et al., G*Power 3 (2007): two-sided, 5 %, power 0.8."""
     assert power.needed(effect, 1 / math.sqrt(50), 50) == pairs
-    interval = {"difference": effect, "low": effect - 2.009575237, "high": effect + 2.009575237}  # an error of 1
-    assert power.of_interval(interval, 50) > pairs
+    half = 2.009575237 / math.sqrt(50) / 10  # of a t interval over 50
+    interval = {"difference": effect / 10, "low": effect / 10 - half, "high": effect / 10 + half}
+    assert power.of_interval(interval, 50) == pairs
+    assert power.of_interval(interval | {"high": 1.0}, 50) is None, "it was cut"
     assert power.needed(0.0, 0.1, 50) is None
     assert power.needed(0.5, 0.0, 50) == 2
 

@@ -143,7 +143,7 @@ def asking(judge: Judge, pairs: int, edits: int) -> str:
     )
     usage = Usage(0, asked * (images * IMAGE + TEXT), asked * longest, asked * images)
     told = f"{asked:,} questions at most, {usage.tokens_in:,} tokens read and {usage.tokens_out:,} written"
-    return f"{told}, money {judge.account.price.of(usage):,.2f}"
+    return told + (f", money {money:,.2f}" if (money := judge.account.price.of(usage)) else "")
 
 
 def rows_of(name: str, found: Mapping[str, Any]) -> list[Row]:

@@ -29,7 +29,7 @@ def needed(difference: float, error: float, clusters: int) -> int | None:
 
 
 def of_interval(found: Mapping[str, Any], clusters: int) -> int | None:
-    """As `needed`, from a `difference` and its 95 % t interval, `low` and `high`; None where there is none."""
-    if clusters < 2 or None in (found["low"], found["high"]):
+    """As `needed`, from a `difference` of shares and its 95 % t interval; None without one, and if it is cut at 1."""
+    if clusters < 2 or None in (found["low"], found["high"]) or max(-found["low"], found["high"]) >= 1:
         return None
     return needed(found["difference"], (found["high"] - found["low"]) / 2 / clustered.t_quantile(clusters), clusters)
