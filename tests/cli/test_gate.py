@@ -16,16 +16,16 @@ from pictures import picture
 from pixel_scorer import PixelScorer, Running
 
 from editjudge.benchmarks.gate import CHEATS, examine
-from editjudge.cli.gate import known_case
 from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.winner import WORTH, ahead
 from editjudge.judges import protocol
 from editjudge.judges.protocol import BothOrders, Dimension, Edit, Judge, Question, Score, Unscored, Verdict
 from editjudge.measures.annotation.slot_settings import SlotSetting
-from editjudge.rewards.reward_endpoint import RewardEndpoint
 from editjudge.rewards.reward_forms import FORMS
 from editjudge.sources.builtin import photos
+from tools.gate import known_case
+from tools.reward_endpoint import RewardEndpoint
 
 PLACES = [(photo, number) for number in range(3) for photo in sorted(photos.BENCHMARK)]
 cases = functools.cache(lambda: [known_case(*place, 96, SlotSetting()) for place in PLACES])

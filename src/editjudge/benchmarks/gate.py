@@ -1,9 +1,7 @@
 """What a judge or scorer must know before a model is trained against it: the right edit of a photograph ranks above
-each cheat of gate.yaml, the ways in which such rewards are fooled.
+each cheat of gate.yaml. docs/rewards.md says how it is asked.
 
-Of a scorer the numbers of both sides are compared; a judge that only compares is asked in both orders, and its rule
-makes one verdict of them. A tie is not right. Nothing but pixels and words can tell: all images are PNG, keys are
-numbers, and the order is random."""
+Nothing but pixels and words can tell: all images are PNG, keys are numbers, and the order is random."""
 
 import time
 from collections import Counter
@@ -30,8 +28,8 @@ MOVED, GROUP = ("as it is", "instruction", "source", "edited image"), "group"
 
 @dataclass(frozen=True)
 class KnownCase:
-    """A photograph with two instructions, each carried out without damage: `right` is examined, `other` is the edit of
-    another task. contexts: of both, for the judge by measures. group: better and worse edits of the first, or none."""
+    """A photograph with two instructions of two tasks, each carried out without damage; `right` is examined. contexts:
+    of both, for the judge by measures. group: better and worse edits of the first, or none."""
 
     photo: str
     right: Edit

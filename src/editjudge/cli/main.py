@@ -18,7 +18,7 @@ COMMANDS = {
         "score": ("judging:score", "Say how good one edit is, by a scorer."),
         "measure": ("judging:measure", "Measure many edits of your own into a table."),
         "curate": ("curate:curate", "Keep the best edits of a data set."),
-        "gate": ("gate:gate", "Say what fools a judge, a scorer or a reward service."),
+        "gate": ("tools.gate:gate", "Say what fools a judge, a scorer or a reward service."),
         "serve": ("serve:serve_app", "Serve a judge over HTTP, a scorer to trainers, or a page to people."),
     },
     "Rank models, measure judges": {

@@ -1,4 +1,6 @@
-"""`editjudge gate`: what fools a judge, a scorer or a reward service."""
+"""`editjudge gate`: what fools a judge, a scorer or a reward service.
+
+It needs the probe's photographs, which `make setup` installs, and so is no part of the package."""
 
 import base64
 import os
@@ -24,9 +26,9 @@ from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import recipe_of
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.report.page import FOLDER, STYLE
-from editjudge.rewards.reward_endpoint import RewardEndpoint
 from editjudge.rewards.reward_forms import FORMS
 from editjudge.sources.builtin import photos, scenes
+from tools.reward_endpoint import RewardEndpoint
 
 TASKS = ("color_alter", "subject_remove", "tone_transfer")  # whose damage is known, as in the probe
 STRENGTHS = (0.02, 0.1, 0.3, 0.7)  # of the damages of a group
@@ -111,8 +113,9 @@ def gate(
     if page:
         environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
         environment.filters["b64"] = lambda image: base64.b64encode(bytes(image)).decode()
-        template, style = ((FOLDER / name).read_text(encoding="utf-8") for name in ("gate.html.jinja", STYLE))
-        write_bytes(page, environment.from_string(template).render(judges=found, style=style, **SETTING).encode())
+        template = environment.from_string(Path(__file__).with_name("gate.html.jinja").read_text(encoding="utf-8"))
+        style = (FOLDER / STYLE).read_text(encoding="utf-8")
+        write_bytes(page, template.render(judges=found, style=style, **SETTING).encode())
     if json:
         write_json(json, {**SETTING, "judges": [figures for figures, _ in found]})
     if failed := [figures["judge"] for figures, _ in found if not figures["passes"]]:
