@@ -69,7 +69,7 @@ COMMANDS = {
     r"editjudge export (pairs|edits) ": "tests/cli/test_export.py",
     r"python -m tools\.import_editreward ": "tests/tools/test_editreward.py",
     r"editjudge curate ": "tests/rewards/test_curate.py",
-    r"editjudge gate ": "tests/cli/test_gate.py",
+    r"editjudge gate ": "tests/tools/test_gate.py",
     r"editjudge serve --scorer": "tests/cli/test_serve.py",
     r"editjudge serve page": "tests/cli/test_page.py",
     r"editjudge serve ": "tests/models/test_server.py",

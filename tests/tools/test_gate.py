@@ -52,9 +52,7 @@ def coarsely(a: Any, b: Any) -> float:
     return float(round(abs(one - other).mean() / 8))
 
 
-class Planted:
-    """A scorer that is a function of an edit, and of its place among all."""
-
+class Planted:  # a scorer that is a function of an edit, and of its place among all
     def __init__(self, of: Callable[[Edit, int], float | None]) -> None:
         self.of, self.dimensions = of, ("overall",)
 
@@ -64,9 +62,7 @@ class Planted:
 
 
 class Comparing(Judge):
-    """A judge that only compares: by the oracle, or the image that is shown first."""
-
-    identity, dimensions = "planted", ()
+    identity, dimensions = "planted", ()  # it only compares: by the oracle, or the image that is shown first
 
     def __init__(self, first: bool) -> None:
         self.first = first
@@ -140,8 +136,7 @@ def test_a_service_answers_in_each_form_as_its_scorer(form: str, monkeypatch: py
         [refused, *_] = RewardEndpoint(running.url, form, "pixels", "open").score(edits)
     wanted = [getattr(PixelScorer().one(edit), "overall", None) for edit in edits]
     assert [getattr(each, "overall", None) for each in found] == wanted
-    assert isinstance(refused, Unscored)
-    assert "401" in refused.reason
+    assert "401" in str(refused)
 
 
 def test_the_command_tells_shows_and_ends_with_an_error(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
