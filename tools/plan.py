@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from editjudge.benchmarks.suites import forms as suites
-from editjudge.cli.settings import profiled
 from editjudge.core import hub, params
 from editjudge.core.settings import read, section
 from editjudge.editors.settings import Use, used
@@ -23,6 +22,7 @@ from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.settings import NO_KEY
+from tools.settings import profiled
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
 MACHINE, RATES = FACTS["machine"], FACTS["rates"]

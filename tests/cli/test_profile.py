@@ -14,7 +14,6 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from editjudge.cli import settings
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
@@ -26,7 +25,7 @@ from editjudge.judges.styles import TASKS, style
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.stages.graph.check import wrong
 from editjudge.training.settings import TrainJudgeSetting
-from tools import plan
+from tools import plan, settings
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "profiles").iterdir())
@@ -122,7 +121,7 @@ def test_the_rehearsal_is_the_papers_profile_but_for_numbers_and_the_engine() ->
 
 
 def test_a_profile_is_put_into_params_and_dvc_yaml(tmp_path: Path) -> None:
-    for name in ("params.yaml", "dvc.yaml", "profiles", "configs", "src"):
+    for name in ("params.yaml", "dvc.yaml", "profiles", "configs", "src", "tools"):
         subprocess.run(["cp", "-r", ROOT / name, tmp_path], check=True)
     command = [sys.executable, "-m", "editjudge", "profile", "paper"]
     subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": "src"}, check=True)

@@ -32,9 +32,8 @@ from clone import ROOT, Clone
 from fake_server import Server
 from ruamel.yaml import YAML
 
-from editjudge.cli import settings
 from editjudge.models.serve.launch import free_port
-from tools import verify
+from tools import settings, verify
 
 HOST = "127.0.0.1"
 # Several can work in one repository, each at other stages.

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from scipy import stats
 
-from editjudge.cli.settings import apply
 from editjudge.core import images, params, records
 from editjudge.core.settings import read, section
 from editjudge.grounding.settings import GroundingSetting
@@ -31,6 +30,7 @@ from editjudge.models.chat.settings import ServedSetting
 from editjudge.models.serve import launch
 from editjudge.stages import train_judge
 from tools import thresholds
+from tools.settings import apply
 
 UP = AreaRule("edit", "ssim", 1, elite=0.6, failure=-0.6)
 DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from editjudge.benchmarks.suites.forms import SUITES
-from editjudge.cli import settings
 from editjudge.stages.graph import check
+from tools import settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from editjudge.cli import settings
 from editjudge.core import params
-from tools import machine, plan
+from tools import machine, plan, settings
 
 ROOT = Path(__file__).parents[2]
 WHOLE = machine.Machine(frozenset(machine.PACKAGES), "580.65.06", "13.0", (85.0,) * 8, 9000.0)

@@ -24,7 +24,6 @@ from ruamel.yaml import YAML
 from safetensors.torch import load_file, save_file
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from editjudge.cli import settings
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.settings import read
@@ -48,6 +47,7 @@ from editjudge.training import trainer
 from editjudge.training.lesson import Lesson, Prepare, lora, processor_of
 from editjudge.training.samples import Sample
 from editjudge.training.settings import SingleEdits, TrainJudgeSetting
+from tools import settings
 
 ROOT = Path(__file__).parents[2]
 READY = "configs/judges.yaml"

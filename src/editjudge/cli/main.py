@@ -27,10 +27,10 @@ COMMANDS = {
         "bench": ("bench:bench", "Measure judges on reward benchmarks, beside what papers print."),
     },
     "Settings": {
-        "check": ("settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
-        "profile": ("settings:profile", "Put a profile, such as paper, into params.yaml."),
+        "check": ("tools.settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
+        "profile": ("tools.settings:profile", "Put a profile, such as paper, into params.yaml."),
         "plan": ("tools.plan:plan", "Say what settings or a profile need: downloads, memory, hours, money."),
-        "add-editor": ("settings:add_editor", "Put ready editing models into params.yaml."),
+        "add-editor": ("tools.settings:add_editor", "Put ready editing models into params.yaml."),
     },
     "Files": {
         "export": ("tools.exchange:export_app", "Write results of the graph for the hub or another program."),

@@ -53,7 +53,7 @@ def check(
         return
     found = mistakes()
     if machine:
-        from tools.machine import gaps, look  # a checkout has tools, as it has params.yaml
+        from tools.machine import gaps, look  # here: it loads torch
 
         found += gaps(params.load(), look(), online)
     print("\n".join(found) if found else "params.yaml and the recipes: nothing is wrong")
