@@ -53,7 +53,8 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
     told = [text for file in files for text in pq.read_table(file)["instruction"].to_pylist()]
     assert len(told) == counted["reused"] + counted["computed"]
     assert set(came) == set(told), "the server counts by instruction, and suites have some twice"
-    assert sum(came.values()) == asked + counted["computed"], "what was kept is not asked for again"
+    others = copy.json("metrics/resume/candidates_bagel.json")["computed"]  # the same server's
+    assert sum(came.values()) == asked + counted["computed"] + others, "what was kept is not asked for again"
 
 
 def test_every_slot_gave_what_it_must(copy: rehearsal.Rehearsal) -> None:
