@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("workdir")
 def candidate(key: str, score: float | None, image: bytes, task: str = "t", told: str = "x") -> CandidateEdit:
     own = Score(score, {}) if score is not None else None
     reason = None if own else "unscored: broken"
-    return CandidateEdit(key, None, task, told, lambda: image, lambda: image, score=own, reason=reason)
+    return CandidateEdit(key, None, task, told, lambda: png(99), lambda: image, score=own, reason=reason)
 
 
 def reasons(dropped: list[CandidateEdit]) -> dict[str, str | None]:
@@ -79,17 +79,18 @@ def test_quotas_of_prompts_and_shares_of_the_scored_edits() -> None:
 
 
 @pytest.mark.parametrize("worth", [1, 8])
-def test_of_near_duplicates_the_best_stays_whoever_hashes_them(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_near_duplicates_the_best_stays_whoever_hashes_them(worth: int, photo: np.ndarray, monkeypatch) -> None:
     monkeypatch.setattr(curate, "GROUP", 1)
     monkeypatch.setattr(workers, "WORTH", worth)
-    same, near = png(1), images.jpeg_roundtrip(images.decode(png(1, 64, 64)), 95)
-    given = [candidate("a", 0.5, same), candidate("b", 0.9, same), candidate("c", 0.7, images.encode_png(near))]
-    given.append(candidate("d", 0.1, same, told="another instruction"))
+    same, near, brown = map(images.encode_png, (photo, images.jpeg_roundtrip(photo, 95), photo[..., [0, 2, 1]]))
+    given = [candidate("a", 0.5, same), candidate("b", 0.9, same), candidate("c", 0.7, near)]
+    given += [candidate("d", 0.1, same, told="another instruction"), candidate("e", 0.2, brown)]
     kept, dropped = curate.select(given, Quotas())
-    assert [each.key for each in kept] == ["b", "d"]
-    assert reasons(dropped)["a"] in ("duplicate pair of b", "near duplicate of b")
-    assert reasons(dropped)["c"] == "near duplicate of b"
-    assert len(curate.select(given, Quotas(near_bits=-1))[0]) == 3
+    assert [each.key for each in kept] == ["b", "e", "d"], "another colour is another edit"
+    assert reasons(dropped) == {"a": "duplicate pair of b", "c": "near duplicate of b"}
+    assert len(curate.select(given, Quotas(near=-1))[0]) == 4
+    given[1] = replace(given[1], source=lambda: same)
+    assert [each.key for each in curate.select(given[1:3], Quotas())[0]] == ["b", "c"], "the source stands for no edit"
 
 
 def command(*options: str) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def test_on_the_probe_the_kept_half_is_cleaner(rng: Any) -> None:
         records.write(Path(f"{editor}.parquet"), rows, "candidates")
     given = [f"{editor}={editor}.parquet" for editor in ("leaky", "regenerated", "shifted")]
     asked = ("--source", "pools.parquet", "--instructions", "pools.parquet", "--scorer", "dino_i", "--share", "0.5")
-    best = command(*asked[:-2], "--edited", *given, "--near-bits", "-1", "--per-prompt", "1")
+    best = command(*asked[:-2], "--edited", *given, "--near", "-1", "--per-prompt", "1")
     assert best["kept"] == 11  # all edits of one prompt failed
     assert best["damage"]["kept"] < 0.7 * best["damage"]["all"]
     found = command(*asked, "--edited", *given)
@@ -175,7 +176,7 @@ def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said() -> None
     with chat_server(replies=replies | {"q5": ["I cannot rate this."], "q7": ["Nor this."]}) as server:
         rater = {"backend": "endpoint", "base_url": server.url, "model": "m", "rubrics": "imgedit"}
         Path("params.yaml").write_text(yaml.safe_dump({"raters": {"vlm": rater}}))
-        program.run("curate --rater vlm --pairs pairs.parquet --share 0.8 --near-bits -1 --out best")
+        program.run("curate --rater vlm --pairs pairs.parquet --share 0.8 --near -1 --out best")
     kept = pq.read_table("best/selection.parquet").to_pylist()
     assert [(row["key"], row["score"]) for row in kept] == [
         ("k0", 5.0), ("k4", pytest.approx(14 / 3)), ("k2", 4.0), ("k3", 3.0),

@@ -83,7 +83,7 @@ def curate(
     share: float | None = None,
     per_prompt: int | None = None,
     per_task: int | None = None,
-    near_bits: int = 4,
+    near: float = 4.0,
     params: Params = None,
 ) -> None:
     """Keep the best edits of a data set, by a scorer or a rater: with their scores, and why the others were left out.
@@ -103,7 +103,8 @@ def curate(
         share: Keep at most this share of them, such as 0.5.
         per_prompt: Keep at most so many edits of each key, the best ones.
         per_task: Keep at most so many of each task.
-        near_bits: Edits that differ in at most so many of 64 bits are one; -1 for equal bytes only."""
+        near: Edits of one instruction whose pixels differ by at most so many levels of 255, on average and in each of
+            16 parts, are one; -1 for equal bytes only."""
     if bool(scorer) == bool(rater):
         raise UserError("give either --scorer or --rater")
     if share is not None and not 0 < share <= 1:
@@ -121,7 +122,7 @@ def curate(
         if by is not None and by not in judge.dimensions:
             raise UserError(f"--by {by}: {known(by, judge.dimensions)}")
         done += bar(len(asked), "edits scored", items=curation.scored(asked, judge, by))
-    curation.write(out, *curation.select(done, curation.Quotas(top, share, per_task, per_prompt, near_bits)))
+    curation.write(out, *curation.select(done, curation.Quotas(top, share, per_task, per_prompt, near)))
     found = json.loads((out / "report.json").read_text())
     print(f"curate: {found['kept']} of {found['edits']} edits kept, {found['scored']} scored")
     for each in found["dropped"]:

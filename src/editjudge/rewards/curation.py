@@ -12,17 +12,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy.spatial import cKDTree
 
 from editjudge.core import images, records
 from editjudge.core.files import replacing
 from editjudge.core.records import Image, Row
-from editjudge.core.tables import RowError
 from editjudge.engine.workers import on_cores
 from editjudge.judges.protocol import Edit, Score, Scorer
-from editjudge.sources.duplicates import Seen, perceptual_hash
 
 AT_ONCE, GROUP = 512, 16  # edits that are scored, and hashed, together
 DETAIL = re.compile(r": ['\"]| of ")  # what stands behind it in a reason is of one edit: a reply, a name
@@ -68,14 +68,14 @@ class CandidateEdit:
 class Quotas:
     """top, share: how many edits are kept at most, or which share of those with a score that are no near-duplicates.
 
-    per_task, per_prompt: of each task, and of each key, at most. near_bits: of 64 bits of the edits' perceptual
-    hashes, in which two edits with one instruction may differ to be one; -1: equal bytes alone."""
+    per_task, per_prompt: of each task, and of each key, at most. near: levels of 255 by which the pixels of two edits
+    with one instruction may differ, on average and in each of 16 parts, to be one; -1: equal bytes alone."""
 
     top: int | None = None
     share: float | None = None
     per_task: int | None = None
     per_prompt: int | None = None
-    near_bits: int = 4
+    near: float = 4.0
 
     def most(self, scored: int) -> int:
         shared = scored if self.share is None else math.floor(self.share * scored)
@@ -114,7 +114,7 @@ def select(candidates: Sequence[CandidateEdit], limits: Quotas) -> tuple[list[Ca
     Near-duplicates go first, all but the best of them. What a quota leaves free goes to the next best."""
     dropped = [candidate for candidate in candidates if not candidate.score]
     known = sorted((c for c in candidates if c.score), key=lambda c: (-c.overall, c.name))
-    distinct, again = apart(known, limits.near_bits)
+    distinct, again = apart(known, limits.near)
     dropped += again
     most, kept = limits.most(len(distinct)), list[CandidateEdit]()
     counts = Counter[tuple[str, str]]()
@@ -132,25 +132,54 @@ def select(candidates: Sequence[CandidateEdit], limits: Quotas) -> tuple[list[Ca
     return kept, dropped
 
 
-def hashes(shown: Sequence[Any]) -> list[tuple[bytes, int]]:
-    """In a worker: what tells each edited image from others: the hash of its file, and its `perceptual_hash`."""
-    return [(sha256(data := bytes(image)).digest(), perceptual_hash(images.decode(data))) for image in shown]
+def looks(shown: Sequence[tuple[Any, Any]]) -> list[tuple[bytes, bytes, bool]]:
+    """In a worker: of each source and edit, the hash of the edit's file, the mean colours of its 16 parts, and whether
+    it is its source."""
+    found = []
+    for source, edited in shown:
+        image, before = images.decode(bytes(edited)), images.decode(bytes(source))
+        parts = cv2.resize(image, (4, 4), interpolation=cv2.INTER_AREA).tobytes()
+        found.append((sha256(bytes(edited)).digest(), parts, np.array_equal(image, before)))
+    return found
 
 
-def apart(candidates: Sequence[CandidateEdit], near_bits: int) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
+def alike(one: CandidateEdit, other: CandidateEdit, near: float) -> bool:
+    """Whether their pixels agree: of one size, and the mean difference of levels is at most near."""
+    a, b = (images.decode(bytes(each.edited())).astype(np.int16) for each in (one, other))  # type: ignore[arg-type]
+    return a.shape == b.shape and float(abs(a - b).mean()) <= near
+
+
+def apart(candidates: Sequence[CandidateEdit], near: float) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
     """The candidates without those that are the same as an earlier one with the same instruction, or nearly, and these
-    with their reason."""
-    distinct, again = list[CandidateEdit](), list[CandidateEdit]()
-    shown = ([each.edited() for each in group] for group in records.in_groups(candidates, GROUP))
-    found = chain.from_iterable(on_cores(hashes, shown, len(candidates) // GROUP))
-    with Seen(near_bits) as seen:
-        for candidate in candidates:
-            try:
-                seen.add(candidate.name, candidate.instruction, *next(found))
-                distinct.append(candidate)
-            except RowError as error:
-                number = int(error.detail.split()[-1])
-                again.append(replace(candidate, reason=f"{error.reason} of {distinct[number].name}"))
+    with their reason. An edit that is its source stands for no other."""
+    distinct, again, told = list[CandidateEdit](), list[CandidateEdit](), dict[str, list[int]]()
+    shown = ([(each.source(), each.edited()) for each in group] for group in records.in_groups(candidates, GROUP))
+    seen = [*chain.from_iterable(on_cores(looks, shown, len(candidates) // GROUP))]
+    for number, candidate in enumerate(candidates):
+        told.setdefault(" ".join(candidate.instruction.split()).casefold(), []).append(number)
+    dropped = dict[int, str]()
+    for group in told.values():
+        first, parts = dict[bytes, int](), np.array([list(seen[n][1]) for n in group])
+        close = cKDTree(parts).query_pairs(near, p=np.inf, output_type="ndarray") if near >= 0 else ()
+        before = dict[int, list[int]]()
+        for earlier, later in sorted(map(tuple, close)):
+            before.setdefault(group[later], []).append(group[earlier])
+        for number in group:
+            if (same := first.setdefault(seen[number][0], number)) != number:
+                dropped[number] = f"duplicate pair of {candidates[same].name}"
+                continue
+            stands = (n for n in before.get(number, ()) if n not in dropped and not seen[n][2])
+            like = next((n for n in stands if alike(candidates[number], candidates[n], near)), None)
+            if like is not None:
+                dropped[number] = f"near duplicate of {candidates[like].name}"
+    names = dict[str, int]()
+    for number, candidate in enumerate(candidates):
+        if number in dropped:
+            again.append(replace(candidate, reason=dropped[number]))
+        elif names.setdefault(candidate.name, number) != number:
+            again.append(replace(candidate, reason=f"duplicate key of {candidate.name}"))
+        else:
+            distinct.append(candidate)
     return distinct, again
 
 
