@@ -94,11 +94,8 @@ def gate(
         page: Write a page with the pictures that fooled them."""
     if not names or cases < 1 or form not in (None, *FORMS):
         raise UserError(f"name what is examined; --cases is at least 1, and --form {known(str(form), FORMS)}")
-    values, key, found = (
-        api.own_settings(params),
-        os.environ.get(api_key_env or "", ""),
-        list[tuple[Row, list[GateTrial]]](),
-    )
+    values, key = api.own_settings(params), os.environ.get(api_key_env or "", "")
+    found = list[tuple[Row, list[GateTrial]]]()
     places = [(photo, number) for number in range(cases) for photo in sorted(photos.BENCHMARK)]
     shown = progress(places, len(places), "photographs edited")
     own = [known_case(*each, leaf(values, "raw_pairs.image_side"), api.slot_setting_of(values)) for each in shown]

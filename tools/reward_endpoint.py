@@ -2,7 +2,6 @@
 
 import base64
 import json
-import math
 import pickle
 import time
 import urllib.error
@@ -24,6 +23,7 @@ from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS
 
+MOST = 1e300  # a number beyond is none
 REQUESTS = yaml.safe_load(Path(__file__).with_name("reward_requests.yaml").read_text())
 BATCH, SECONDS, MOST_BYTES, MODE = 16, 300.0, 2**26, "logits_non_cot"  # the last one of Edit-R1's paths
 
@@ -52,7 +52,7 @@ class RewardEndpoint:
         try:
             body = {name: [filled(form, each) for each in given] for name, form in self.how["body"].items()}
             said = self._posted(body)
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             return [Unscored(f"{type(error).__name__}: {str(error)[:200]}")] * len(edits)
         return [self._read(said, {"n": n, "name": self.name}) for n in range(len(edits))]
 
@@ -63,9 +63,9 @@ class RewardEndpoint:
                 found[what] = reduce(getitem, [places.get(step, step) for step in self.how[what]], said)
         value = found.get("value")
         value = next(iter(value.values()), None) if isinstance(value, dict) else value  # the first one is the reward
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and abs(value) < MOST:  # NaN is not, either
             return Score(float(value), {})
-        return Unscored(str(found.get("reason") or "no number in the reply"))
+        return Unscored(str(found.get("reason") or "no number in the reply")[:200])
 
     def _posted(self, values: dict[str, Any]) -> Any:
         """The reply, without the key; waits where the service is full. OSError: it refuses the request."""

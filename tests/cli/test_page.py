@@ -101,7 +101,7 @@ def test_a_pair_is_judged_and_measured_as_by_the_functions(judging: str, folder:
 def test_what_cannot_be_used_is_refused_in_one_line(judging: str, folder: Path) -> None:
     wrong = {"draw a box": {"boxes": []}, "reaches beyond": {"boxes": [(0, 0, 900, 9)]}, "no judge": {"judge": "/"}}
     wrong |= {"pixels": {"a": base64.b64encode(bomb(20_000)).decode()}, "not a PNG": {"source": "R0lGODlh"}}
-    for words, changes in (wrong | {"x: Extra": {"x": 1}}).items():
+    for words, changes in (wrong | {"x: Extra": {"x": 1}, "at most 4000": {"instruction": "a" * 4001}}).items():
         reply = compared(judging, folder, **changes)
         assert (reply.status_code, words in reply.json()["error"]) == (400, True), reply.text
 

@@ -1,6 +1,7 @@
 """`editjudge gate`: it finds each planted cheat, passes an oracle, and asks services and chat models over loopback."""
 
 import functools
+import io
 import json
 import zlib
 from collections.abc import Callable, Sequence
@@ -86,6 +87,14 @@ def test_an_oracle_passes(judge: Planted | Comparing) -> None:
     assert groups == ([] if isinstance(judge, Judge) else [(4, 76, 0), (8, 38, 0), (16, 19, 0)])
 
 
+KEPT: dict[Edit, int] = {}
+
+
+def drawn(edit: Edit, n: int) -> float:
+    """By the order in which edits first came: kept answers hide it from who asks again with the same files."""
+    return KEPT.setdefault(edit, n)
+
+
 PLANTED: dict[str, tuple[Callable[[Edit, int], float | None], set[str]]] = {
     "is blind": (lambda e, _: zlib.crc32(e.instruction.encode()), {*CHEATS[:9]}),
     "is constant": (lambda *_: 0.5, {*CHEATS[:12]}),
@@ -104,6 +113,7 @@ PLANTED: dict[str, tuple[Callable[[Edit, int], float | None], set[str]]] = {
     "reads the file": (lambda e, _: len(bytes(e.edited)), {"blur or noise", "wrong instruction"}),
     "reads the name": (lambda e, _: zlib.crc32(e.key.encode()), {*CHEATS[:12]}),
     "goes by the order": (lambda _, n: n, {*CHEATS}),
+    "keeps what it drew": (lambda e, n: drawn(e, n), {CHEATS[-1]}),
 }
 
 
@@ -137,6 +147,14 @@ def test_a_service_answers_in_each_form_as_its_scorer(form: str, monkeypatch: py
     wanted = [getattr(PixelScorer().one(edit), "overall", None) for edit in edits]
     assert [getattr(each, "overall", None) for each in found] == wanted
     assert "401" in str(refused)
+
+
+@pytest.mark.parametrize("overall", ["[" * 100_000, "1" + "0" * 400, "{}", "null", '"x"'])
+def test_a_reply_that_cannot_be_read_is_unscored(overall: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = f'{{"results": [{{"overall": {overall}}}]}}'.encode()
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: io.BytesIO(reply))
+    [found] = RewardEndpoint("http://127.0.0.1:1", "score").score([Edit("", picture(1), picture(2))])
+    assert isinstance(found, Unscored)
 
 
 def test_the_command_tells_shows_and_ends_with_an_error(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,16 +102,22 @@ def trials(case: KnownCase, stranger: bytes, n: int, compares: bool) -> list[Gat
 
 def ask(judge: Judge | Scorer, tried: Sequence[GateTrial], about: Dimension, seed: int) -> list[BothOrders]:
     """One answer a trial, asked in a random order; a scorer scores each edit once."""
-    questions, rng = [trial.question(str(n)) for n, trial in enumerate(tried)], np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     if isinstance(judge, Judge) and not judge.dimensions:
-        order = rng.permutation(len(questions))
-        said = judge.compare([questions[n] for n in order], about)
+        order = rng.permutation(len(tried))
+        said = judge.compare([tried[n].question(str(place)) for place, n in enumerate(order)], about)
         return [said[n] for n in np.argsort(order)]
     sides = [edit for trial in tried for edit in trial.sides]
     mixed = [sides[n] for n in rng.permutation(len(sides))]
     different = list(dict.fromkeys(mixed))
     scores = dict(zip(different, judge.score(different), strict=True))
+    questions = [trial.question(str(n)) for n, trial in enumerate(tried)]
     return protocol.compare_by_scores(questions, [scores[edit] for edit in sides], 0.0, about)
+
+
+def refiled(edit: Edit) -> Edit:
+    """The same pixels in another file, of which a scorer that keeps its answers has none."""
+    return replace(edit, edited=cv2.imencode(".png", images.decode(bytes(edit.edited))[..., ::-1])[1].tobytes())
 
 
 def mean(values: np.ndarray) -> float | None:
@@ -159,11 +165,12 @@ def examine(
     won, side = np.array([a.combined.winner for a in answers], object), np.array([t.side for t in tried])
     rights = np.array([each and each == SIDES[n] for each, n in zip(won, side, strict=True)], float)
     rows = [verdict(cheat, rights[what == cheat], photos[what == cheat]) for cheat in CHEATS[:-1]]
-    # a judge has been shown the sides exchanged; a scorer is asked once more, in another order
+    # a judge has been shown the sides exchanged; a scorer is asked once more, in another order and of other files
     places = np.flatnonzero(np.isin(what, CHEATS) if compares else what == CHEATS[0]).tolist()
     again = [OTHER_SIDE[back[n]] if back[n] else None for n in places]
     if not compares:
-        again = [a.combined.winner for a in ask(judge, [tried[n] for n in places], about, seed=1)]
+        anew = [replace(t, right=refiled(t.right), wrong=refiled(t.wrong)) for t in (tried[n] for n in places)]
+        again = [a.combined.winner for a in ask(judge, anew, about, seed=1)]
     both = [(forward[n], other) for n, other in zip(places, again, strict=True)]
     follows = np.array([None if None in pair else pair[0] == pair[1] for pair in both], float)
     rows.append(verdict(CHEATS[-1], follows, photos[places]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from pydantic import Base64Bytes, BaseModel, ValidationError
+from pydantic import Base64Bytes, BaseModel, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -33,6 +33,7 @@ from editjudge.engine.serving import Rejected, invalid, read_body
 from editjudge.judges.protocol import CONSISTENCY, Dimension
 from editjudge.models.serve.launch import free_port
 from editjudge.report.page import FOLDER
+from editjudge.rewards.reward_forms import MOST_CHARACTERS
 from editjudge.rewards.rewards import refusal
 from editjudge.statistics.agreement import cohen_kappa, folded
 
@@ -51,7 +52,7 @@ class ComparedPair(BaseModel, extra="forbid"):
     source: Base64Bytes
     a: Base64Bytes
     b: Base64Bytes
-    instruction: str
+    instruction: str = Field(max_length=MOST_CHARACTERS)
     judge: str
     dimension: Dimension
     task: str | None
@@ -160,14 +161,14 @@ class LabelPage:
     async def answer(self, request: Request) -> JSONResponse:
         """Keeps an answer, once, or takes the last one back, on the disk when this returns. Tells what comes next."""
         (file, (own, *_), swapped), answer = self.asked(request), request.path_params["answer"]
-        lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
+        lines = [line for line in file.read_bytes().splitlines() if line.strip()] if file.is_file() else []
         if answer == "Undo":
-            files.write_bytes(file, b"".join(lines := lines[:-1]))
+            files.write_bytes(file, b"\n".join([*(lines := lines[:-1]), b""]))
         known = {json.loads(line)["key"] for line in lines}
         if answer in (*OTHER_SIDE, "Skip") and own["key"] not in known:
             winner = None if answer == "Skip" else OTHER_SIDE[answer] if swapped else answer
             row = own | {"winner": winner, "swapped": swapped, "time": round(time.time())}
-            files.write_bytes(file, b"".join([*lines, json.dumps(row).encode(), b"\n"]))
+            files.write_bytes(file, b"\n".join([*lines, json.dumps(row).encode(), b""]))
             known.add(own["key"])
         left = [(number, pair) for number, pair in enumerate(self.pairs) if pair[0]["key"] not in known]
         shown = [{"pair": number, "instruction": words, "task": own["task"]} for number, (own, words, _) in left[:2]]

@@ -101,7 +101,7 @@ function judgePage(told) {
       const missing = Object.keys(PICTURES).filter((name) => !files[name]);
       if (missing.length) throw new Error(`Drop ${missing.map((name) => PICTURES[name].toLowerCase()).join(", ")} first.`);
       if (needs()) throw new Error(note.textContent);
-      go.disabled = true;
+      form.inert = go.disabled = true; // the verdict is of the pair that stands there
       go.textContent = "Comparing …";
       const body = { instruction: instruction.value, judge: judge.select.value, dimension: about.select.value, task: task.select.value || null, boxes };
       for (const name of Object.keys(PICTURES)) body[name] = await encoded(files[name]);
@@ -109,7 +109,7 @@ function judgePage(told) {
       result.replaceChildren(...shown(found, { ...chosen() }));
       result.scrollIntoView({ block: "nearest" });
     });
-    go.disabled = false;
+    form.inert = go.disabled = false;
     go.textContent = "Compare";
   }
   async function encoded(file) {
