@@ -70,6 +70,11 @@ class JudgePage:
         self.told["tasks"] = sorted(path.stem for path in settings.PIPELINES.glob("*_centric/*.yaml"))
         self.routes = [Route("/compare", self.compare, methods=["POST"])]
 
+    def close(self) -> None:
+        """Ends the judges, in the thread that opened them."""
+        for judge in self.opened.values():
+            self.thread.submit(judge.close).result()
+
     async def compare(self, request: Request) -> JSONResponse:
         try:
             pair = ComparedPair.model_validate_json(await read_body(request))
@@ -161,22 +166,29 @@ class LabelPage:
     async def answer(self, request: Request) -> JSONResponse:
         """Keeps an answer, once, or takes the last one back, on the disk when this returns. Tells what comes next."""
         (file, (own, *_), swapped), answer = self.asked(request), request.path_params["answer"]
-        lines = [line for line in file.read_bytes().splitlines() if line.strip()] if file.is_file() else []
-        if answer == "Undo":
-            files.write_bytes(file, b"\n".join([*(lines := lines[:-1]), b""]))
-        known = {json.loads(line)["key"] for line in lines}
-        if answer in (*OTHER_SIDE, "Skip") and own["key"] not in known:
-            winner = None if answer == "Skip" else OTHER_SIDE[answer] if swapped else answer
-            row = own | {"winner": winner, "swapped": swapped, "time": round(time.time())}
-            files.write_bytes(file, b"\n".join([*lines, json.dumps(row).encode(), b""]))
-            known.add(own["key"])
+        with files.held(file.with_suffix(".lock")):  # another page may have the same folder
+            lines = [line for line in file.read_bytes().splitlines() if line.strip()] if file.is_file() else []
+            if answer == "Undo":
+                files.write_bytes(file, b"\n".join([*(lines := lines[:-1]), b""]))
+            try:
+                known = {json.loads(line)["key"] for line in lines}
+            except (ValueError, LookupError, TypeError):
+                raise Rejected(409, f"{file}: a line is no answer: mend it or move the file away") from None
+            if answer in (*OTHER_SIDE, "Skip") and own["key"] not in known:
+                winner = None if answer == "Skip" else OTHER_SIDE[answer] if swapped else answer
+                row = own | {"winner": winner, "swapped": swapped, "time": round(time.time())}
+                files.write_bytes(file, b"\n".join([*lines, json.dumps(row).encode(), b""]))
+                known.add(own["key"])
         left = [(number, pair) for number, pair in enumerate(self.pairs) if pair[0]["key"] not in known]
         shown = [{"pair": number, "instruction": words, "task": own["task"]} for number, (own, words, _) in left[:2]]
         return JSONResponse({"pairs": len(self.pairs), "left": len(left), "next": shown, "answers": len(known)})
 
     def agreement(self, request: Request) -> JSONResponse:
         """Cohen's kappa of every two raters, and of each with each judge."""
-        people = read_said(sorted(self.folder.glob("*.jsonl")), "").items()
+        try:
+            people = read_said(sorted(self.folder.glob("*.jsonl")), "").items()
+        except ValueError as error:
+            raise Rejected(409, str(error)) from None
         photo, rows = {own["key"]: own["origin"] or own["prompt"] for own, *_ in self.pairs}, []
         for (first, said), (second, other) in [*combinations(people, 2), *product(people, self.judges.items())]:
             both = [key for key in said if key in other and key in photo]
@@ -212,4 +224,8 @@ def page(
     app = Starlette(routes=[Mount(f"/{token}", routes=routes)], exception_handlers={Rejected: refusal})
     print(f"http://{HOST}:{free}/{token}/served.html", flush=True)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
-    uvicorn.run(app, host=HOST, port=free, log_level="warning", headers=HEADERS, timeout_graceful_shutdown=5)
+    try:
+        uvicorn.run(app, host=HOST, port=free, log_level="warning", headers=HEADERS, timeout_graceful_shutdown=5)
+    finally:
+        if isinstance(shown, JudgePage):
+            shown.close()

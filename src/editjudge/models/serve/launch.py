@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -231,7 +232,11 @@ def tail(log: Path) -> str:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block by SystemExit, so that what it opened is closed; a second one does not disturb that."""
+    """SIGTERM ends the block by SystemExit, so that what it opened is closed; a second one does not disturb that. In
+    another thread than the main one, which alone gets signals, it does nothing: the server ends with its parent."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def leave(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
