@@ -78,10 +78,12 @@ def test_any_number_of_workers_gives_the_same_scores(project: Path, monkeypatch:
     for count in (1, 2):
         monkeypatch.setattr(asking, "places", lambda *_, count=count: ["cpu"] * count)
         with open_judge("judges.judge", JUDGE, project / f"{count}.sqlite") as judge:
-            found.append(judge.score([*edits, replace(edits[0], edited=b"nothing")]))
+            long = replace(edits[0], instruction="make it red " * 50_000)
+            found.append(judge.score([*edits, replace(edits[0], edited=b"nothing"), long]))
             assert judge.account.asked == 7
     assert found[0] == found[1]
-    assert isinstance(found[0][-1], Unscored)
+    assert isinstance(found[0][-2], Unscored)
+    assert "tokens of words are more than" in found[0][-1].reason  # type: ignore[union-attr]
 
 
 def test_it_answers_by_the_dimension_that_its_entry_names(project: Path):

@@ -263,18 +263,20 @@ def probability(model: ChatModel, question: Question, reply: str) -> float:
     return torch.softmax(logits[[a, b]], 0)[0].item()
 
 
-def test_a_broken_image_fails_alone(model: ChatModel):
+def test_a_broken_image_and_a_chat_beyond_the_model_fail_alone(model: ChatModel):
     good = Question("good", "x", png(0), png(1), png(2))
     bad = [
         Question("text", "x", b"not an image", png(1), png(2)),
         Question("cut", "x", png(0), png(1)[:100], png(2)),
         Question("empty", "x", png(0), png(1), b""),
         Question("thin", "x", png(0), png(1), png(2, 1, 300)),
+        Question("long", "make it red " * 50_000, png(0), png(1), png(2)),
     ]
-    verdicts = compare(model, SHORT, [bad[0], good, bad[1], bad[2], bad[3], swapped(good)], 2)
+    verdicts = compare(model, SHORT, [bad[0], good, *bad[1:], swapped(good)], 2)
     reasons = {v.key: v.reason for v in verdicts if v.reply == ""}
-    assert [v.key for v in verdicts] == ["text", "good", "cut", "empty", "thin", "good"]
-    for key, words in {"text": "source: ", "cut": "a: ", "empty": "b: ", "thin": "too long and thin"}.items():
+    assert [v.key for v in verdicts] == ["text", "good", "cut", "empty", "thin", "long", "good"]
+    told = {"text": "source: ", "cut": "a: ", "empty": "b: ", "thin": "too long and thin", "long": "tokens of words"}
+    for key, words in told.items():
         assert words in reasons[key]
     assert compare(model, SHORT, []) == []
 

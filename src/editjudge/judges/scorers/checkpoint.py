@@ -29,7 +29,7 @@ from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import model as scoring
 from editjudge.judges.scorers.model import Head, Looks, ScoringModel, aggregate, embeddings
 from editjudge.judges.scorers.questions import ScorerPrompt
-from editjudge.models.chat.checkpoint import Precision, decode, load_processor, side_unit
+from editjudge.models.chat.checkpoint import Precision, decode, load_processor, side_unit, too_long
 from editjudge.vision.loading import NoMemory, within_memory
 
 HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", Path(__file__).with_name("card.md")
@@ -177,6 +177,8 @@ class CheckpointScorer:
     def _decoded(self, edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
         """Source and edit as the processor is shown them, (H, W, 3) uint8; or which cannot be used, and why."""
         found, least, most = [], self.description.min_pixels, self.description.max_pixels
+        if wrong := too_long(self.model, self.processor, edit.instruction):
+            return wrong
         for name, data in edit.images.items():
             try:
                 image = decode(bytes(data))

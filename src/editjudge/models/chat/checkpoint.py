@@ -161,6 +161,15 @@ def side_unit(processor: Any) -> int:
     return images.patch_size * images.merge_size if type(images).__name__.startswith("Qwen2VL") else 0
 
 
+def too_long(model: Any, processor: Any, text: str) -> str | None:
+    """Why a text has no room in the model; None where it has. Images and the reply need room, too."""
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if longest is None or len(text.encode(errors="replace")) <= longest:  # a token has a byte, or more
+        return None
+    length = len(processor.tokenizer(text, verbose=False)["input_ids"])
+    return None if length <= longest else f"{length} tokens of words are more than the model's {longest}"
+
+
 def decode(data: bytes) -> np.ndarray:
     """An image that the model can be shown, as uint8 (H, W, 3) in RGB. Raises ImageError for any other."""
     image = images.decode(data)

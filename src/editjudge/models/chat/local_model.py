@@ -20,7 +20,7 @@ from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError
 from editjudge.engine.workers import cores
-from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor
+from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor, too_long
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, spoken
 from editjudge.models.chat.settings import TransformersSetting
 from editjudge.models.endpoint.replies import THINKING
@@ -133,6 +133,9 @@ class ChatModel:
                 continue
             drawn = {name: how[name] for name in ("temperature", "top_p", "top_k", "seed") if name in how}
             text = self.render(form.messages(question.instruction))
+            if wrong := too_long(self.model, self.processor, text):
+                chats.append(wrong)
+                continue
             chats.append(Chat(text, tuple(shown.values()), how["max_tokens"], **drawn))
         replies = iter(self.reply([chat for chat in chats if isinstance(chat, Chat)], pixels, watch))
         return [chat if isinstance(chat, str) else self._said(next(replies), watch) for chat in chats]
