@@ -28,6 +28,7 @@ from editjudge.core.winner import Winner
 from editjudge.engine.local import OwnProcess
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, Context, Dimension, Edit, Question, Unscored, mirrored
+from editjudge.judges.said import said
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe, recipe_for, recipe_of
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -61,7 +62,7 @@ class Comparison:
     winner: "Image A", "Image B", "Tie", or None if there is no verdict, for the `reason`; from the mean of both orders,
     also where it is `undecided`. p_a: the mean probability that A wins over both orders, 0..1; None if the judge gives
     none. forward, backward: the answers with A first, and with B first. scores: A's and B's, higher is better, if the
-    judge compares by scores; else None."""
+    judge compares by scores; else None. said: what a model wrote beside its verdict; None if it wrote nothing else."""
 
     winner: Winner | None
     p_a: float | None
@@ -69,6 +70,7 @@ class Comparison:
     forward: Answer
     backward: Answer
     scores: tuple[float | None, float | None] = (None, None)
+    said: str | None = None
 
     @property
     def undecided(self) -> bool:
@@ -150,10 +152,10 @@ class LoadedJudge(ExitStack):
             context = Context(recipe, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in boxes), self._measures)
         pictures = to_bytes(source), to_bytes(a), to_bytes(b)
         question = Question("compared", instruction, *pictures, context=context, task=task or "")
-        [answer] = self.judge.compare([question], dimension)
-        told = (answer.combined, answer.forward, mirrored(answer.backward))
+        [found] = self.judge.compare([question], dimension)
+        told = (found.combined, found.forward, mirrored(found.backward))
         both, forward, backward = (Answer(each.winner, each.p_a, each.reason, each.reply) for each in told)
-        return Comparison(both.winner, both.p_a, both.reason, forward, backward, answer.scores)
+        return Comparison(both.winner, both.p_a, both.reason, forward, backward, found.scores, said(self.judge, found))
 
     def score(self, source: Picture, edited: Picture, instruction: str, *, task: str = "") -> ScoredEdit:
         """How good one edit is; see the function `score`."""

@@ -132,6 +132,7 @@ def _said(truth: int, rng: np.random.Generator) -> dict[str, Any]:
     winner = forward if forward == backward else 0
     said = {"forward": WINNERS[forward], "backward": WINNERS[backward], "winner": WINNERS[winner]}
     said |= {"p_a_forward": 0.5 + 0.25 * forward, "p_a_backward": 0.5 + 0.25 * backward}
+    said["said"] = "A shown first: it <b>keeps</b> more.\n\nB shown first, as Image A: likewise."
     return said | {"p_a": 0.5 + 0.125 * (forward + backward), "reason": None, "score_a": None, "score_b": None}
 
 

@@ -159,7 +159,7 @@ def shown_keys(page: Page) -> list[str]:
 
 def fits(prompt: dict, pair: dict, judges: list[str], name: str, value: str) -> bool:
     """Whether the page's own data say that a filter leaves a pair."""
-    said = [dict(zip(gallery.JUDGED, each, strict=True)) for each in pair["judged"]]
+    said = [dict(zip(gallery.JUDGED[:-1], each, strict=True)) for each in pair["judged"]]
     won = [each["winner"] for each in said if each["winner"]]
     label = [pair["winner"]] if pair.get("made") and pair["winner"] and not said else []
     orders = [(each["forward"], each["backward"]) for each in said]
@@ -189,7 +189,7 @@ def test_a_judges_answer_and_numbers_narrow_the_gallery_and_clear_undoes_it(open
     assert shown_keys(opened)
     for prompt, pair in (pairs[key] for key in shown_keys(opened)):
         damages = [prompt["edits"][pair[side]]["damage"] for side in "ab"]
-        said = [dict(zip(gallery.JUDGED, each, strict=True)) for each in pair["judged"]]
+        said = [dict(zip(gallery.JUDGED[:-1], each, strict=True)) for each in pair["judged"]]
         [own] = [each for each in said if data["judges"][each["judge"]] == "pvc_judge"]
         assert own["winner"] == pair["truth"]
         assert max(own["p_a"], 1 - own["p_a"]) >= 0.7
@@ -232,6 +232,10 @@ def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) 
     judges = dialog.locator("h3:has-text('Judges') + .scroll tbody tr")
     assert judges.count() == 2
     assert re.search(r"A \(p\(A\) 0\.750\)|B \(p\(A\) 0\.250\)", judges.first.inner_text()), "how sure in each order"
+    judges.first.locator("summary").click()
+    assert (
+        judges.first.locator(".said").inner_text().startswith("A shown first: it <b>keeps</b> more.\n\nB shown first")
+    )
     assert dialog.locator(".stack svg rect").count() == 3, "the box, on each image"
     assert dialog.locator(".stack svg polygon").count() == 3, "and the mask's outline"
     opened.keyboard.press("ArrowRight")

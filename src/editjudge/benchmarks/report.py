@@ -45,10 +45,7 @@ def summarised(
     for judge, found in reports.items():
         kept = list(zip(judged, verdicts[judge], strict=True))
         told.append({"judge": judge, "published": published(form, found, kept), **found})
-    return {
-        "judges": told,
-        "between_judges": [agreement.compare_judges(answers, truths, clusters)],
-    }
+    return {"judges": told, "between_judges": [agreement.compare_judges(answers, truths, clusters)]}
 
 
 def to_verdicts(judge: str, items: Sequence[Item], said: Mapping[str, Row]) -> Rows:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge import api
-from editjudge.benchmarks import report
+from editjudge.benchmarks import changed, report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.cli.printing import Params, complain, table
@@ -31,10 +31,7 @@ from editjudge.statistics import boards, power
 PUBLISHED = Path(report.__file__).with_name("published.yaml")
 SHOWN = ("figure", "judge", "value", "low", "high", "scored", "n", "photos")
 APART = ("first", "second", "difference", "low", "high", "p", "needed")
-IMAGE, TEXT = (
-    1280,
-    1000,
-)  # tokens of the largest image that is sent, by 32 x 32 pixels each, and, a guess, of a question
+IMAGE, TEXT = 1280, 1000  # tokens of the largest image that is sent, at 32 x 32 pixels each, and, a guess, of a text
 
 
 def bench(
@@ -77,17 +74,18 @@ def bench(
     if dry:
         return
     verdicts = {name: report.answered(own, answers or ()) for name, own in items.items()}
-    silent, found = {name: dict[str, int]() for name in benches}, dict[str, Any]()
+    silent, found = {name: dict[str, int]() for name in benches}, {name: dict[str, Any](boxes=[]) for name in benches}
     recipes = load_recipes(values.get("tasks") or {}) if Path("pipelines").is_dir() else {}
     for who, opened in judges.items():
         with opened:  # one model at a time, and one benchmark's images
             for name, given in benches.items():
                 about = forms.load(name, given), recipes, section(values, "measures", SlotSetting)
-                verdicts[name][who], silent[name][who] = judge_benchmark.ask(who, opened, *about)
+                verdicts[name][who], silent[name][who], its = judge_benchmark.ask(who, opened, *about)
+                found[name]["boxes"] += [{"judge": who} | each for each in changed.overlap(opened, about[0], its)]
         complain("bench", f"{who}: {opened.account.asked} answers came, {opened.account.reused} were kept before")
     accounts = {who: opened.account for who, opened in judges.items()}
     for name, given in benches.items():
-        found[name] = judge_benchmark.summary(name, given, items[name], verdicts[name], accounts, silent[name])
+        found[name] |= judge_benchmark.summary(name, given, items[name], verdicts[name], accounts, silent[name])
     rows = [row for name, own in found.items() for row in rows_of(name, own)]
     _print(rows, found)
     for file in out or ():
@@ -138,9 +136,8 @@ def asking(judge: Judge, pairs: int, edits: int) -> str:
         return f"{pairs:,} pairs of {edits:,} edits, measured or scored here"
     own, rates = judge.model_setting, judge.outline
     asked, images = own.passes * (rates.most_asked * edits if rates else 2 * pairs), 2 if rates else 3
-    longest = own.max_new_tokens or max(
-        f.max_new_tokens for f in (rates.calls.values() if rates else [style(judge.form)])
-    )
+    calls = rates.calls.values() if rates else [style(judge.form)]
+    longest = own.max_new_tokens or max(each.max_new_tokens for each in calls)
     usage = Usage(0, asked * (images * IMAGE + TEXT), asked * longest, asked * images)
     told = f"{asked:,} questions at most, {usage.tokens_in:,} tokens read and {usage.tokens_out:,} written"
     return told + (f", money {money:,.2f}" if (money := judge.account.price.of(usage)) else "")
@@ -171,6 +168,9 @@ def _print(rows: Sequence[Row], found: Mapping[str, Any]) -> None:
         if lines:
             print(f"differences of accuracy; needed: photos, of {photos} here, for 80 % power at the 5 % level")
             table(APART, [[line[column] for column in APART] for line in lines])
+        if boxes := found[name]["boxes"]:
+            print("boxes of what changed: intersection over union with what was measured; n: questions, in both orders")
+            table(tuple(boxes[0]), [[*line.values()] for line in boxes])
 
 
 def printed(rows: Sequence[Row], file: Path) -> str:

@@ -93,6 +93,7 @@ def compare(
             complain("compare", f"{name} is a tiny judge for demonstration, it sees how much changed, not where: use"
                      " --judge measures --task TASK --box X0 Y0 X1 Y1, or a model's folder or hub id")  # fmt: skip
     table(("judge", "winner", "p(A)"), rows)
+    print("".join(f"\n{name} said:\n{both.said}\n" for name, both in found.items() if both.said), end="")
     if figures:
         print()
         table(("measure", "A", "B", "better"), [(name, *both, _better(name, *both)) for name, both in figures.items()])

@@ -33,7 +33,7 @@ def page_of_pair(
     verdicts = [
         {"judge": name, "winner": None if both.undecided else both.winner, "p_a": both.p_a}
         | {"reason": "the verdict changes with the order" if both.undecided else both.reason}
-        | {"forward": both.forward.winner, "backward": both.backward.winner}
+        | {"forward": both.forward.winner, "backward": both.backward.winner, "said": both.said}
         for name, both in found.items()
     ]
     measured: list[Row] = []

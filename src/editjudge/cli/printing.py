@@ -8,8 +8,7 @@ from typing import Annotated, TypeAlias
 from cyclopts import Parameter
 
 Params: TypeAlias = Annotated[
-    Path | None,
-    Parameter(help="Settings to use instead of params.yaml in this folder, or else the package's own."),
+    Path | None, Parameter(help="Settings to use instead of params.yaml in this folder, or else the package's own.")
 ]
 Box: TypeAlias = tuple[int, int, int, int]
 Cell = str | int | float | None

@@ -108,8 +108,7 @@ class AdieeSource:
 
 
 LabelSource: TypeAlias = Annotated[
-    ProbeSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource,
-    Field(discriminator="source"),
+    ProbeSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource, Field(discriminator="source")
 ]
 
 

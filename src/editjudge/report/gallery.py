@@ -19,7 +19,7 @@ from editjudge.core.files import write_bytes
 from editjudge.core.records import Row
 
 TRAINING, ARENA = "training", "arena"
-JUDGED = ("judge", "dimension", "forward", "backward", "winner", "p_a", "reason", "p_a_forward", "p_a_backward")
+JUDGED = ("judge", "dimension", "forward", "backward", "winner", "p_a", "reason", "p_a_forward", "p_a_backward", "said")
 CODES = {"Image A": "A", "Image B": "B", "Tie": "T"}
 DIGITS = 4
 DETAILS = ("values", "z", "missing", "layers", "difference")  # of an edit: what the page loads with its pair
@@ -147,7 +147,8 @@ def as_json(prompts: Sequence[GalleryPrompt]) -> Row:
 def details(prompt: Row) -> Row:
     """Takes out of a prompt of `as_json` what the page needs for an open pair alone."""
     edits = [{name: edit.pop(name) for name in DETAILS if name in edit} for edit in prompt["edits"]]
-    return {"layers": prompt.pop("layers"), "edits": edits}
+    said = [[verdict.pop() for verdict in pair["judged"]] for pair in prompt["pairs"]]  # the last of JUDGED
+    return {"layers": prompt.pop("layers"), "edits": edits, "said": said}
 
 
 def chosen(prompts: Sequence[GalleryPrompt], most: int) -> list[GalleryPrompt]:

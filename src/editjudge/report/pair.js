@@ -137,6 +137,7 @@ function verdictTable(pair) {
   if (pair.truth) columns.push({ title: "Right", text: true, cell: (row) => make("span", { class: { right: "good", wrong: "bad" }[state(row)] }, right[state(row)] || "–") });
   if (pair.judged.some((row) => row[1])) columns.splice(1, 0, { title: "Asked about", text: true, cell: (row) => words(row[1] || "–") });
   if (pair.judged.some((row) => row[6])) columns.push({ title: "Reason", text: true, long: true, cell: (row) => own(row[6] || "–") });
+  if (pair.judged.some((row) => row[9])) columns.push({ title: "Why", text: true, long: true, cell: (row) => (row[9] ? make("details", {}, make("summary", {}, "What it wrote"), make("p", { class: "said" }, own(row[9]))) : "–") });
   return [make("h3", {}, "Judges"), table(columns, pair.judged, { label: "Judges" })];
 }
 
@@ -243,6 +244,7 @@ async function withDetails(pair) {
   const own = (await load(`details-${Math.floor(prompt.number / data.shard)}`))[prompt.number % data.shard];
   prompt.layers = own.layers;
   own.edits.forEach((edit, n) => Object.assign(prompt.edits[n], edit));
+  own.said?.forEach((each, n) => each.forEach((text, row) => { prompt.pairs[n].judged[row][9] = text; }));
   prompt.detailed = true;
 }
 

@@ -18,6 +18,7 @@ from editjudge.core.settings import known, read, section
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
+from editjudge.judges.said import said
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -94,10 +95,10 @@ def reliability_rows(judges: Rows) -> Rows:
 
 def ask(
     name: str, judge: Judge, items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting
-) -> tuple[Rows, int]:
-    """The verdicts on the items of a judge that was entered, asked about the benchmark's dimension, and on how many it
-    said nothing: it was not asked (no budget is left), did not answer, or had no regions to measure. What cannot be
-    read is an answer."""
+) -> tuple[Rows, int, list[BothOrders]]:
+    """The verdicts on the items of a judge that was entered, asked about the benchmark's dimension; on how many it said
+    nothing: it was not asked (no budget is left), did not answer, or had no regions to measure (what cannot be read is
+    an answer); and its answers."""
     about: dict[Dimension, list[Item]] = {}
     for item in items:
         about.setdefault(ASKED.get(item.dimension, CONSISTENCY), []).append(item)
@@ -107,7 +108,8 @@ def ask(
     if nothing:
         told = f"{name} said nothing on {len(nothing)} of {len(answers)} rows: {nothing[0].combined.reason}"
         print(f"judge_benchmark: {told}", file=sys.stderr)
-    return to_verdicts(name, items, answers), len(nothing)
+    words = {answer.forward.key: said(judge, answer) for answer in answers}
+    return [row | {"said": words.get(row["key"])} for row in to_verdicts(name, items, answers)], len(nothing), answers
 
 
 def ask_judges(
@@ -120,7 +122,7 @@ def ask_judges(
     verdicts, silent = dict[str, Rows](), dict[str, int]()
     for name, judge in judges.items():
         with judge:
-            verdicts[name], silent[name] = ask(name, judge, items, recipes, models)
+            verdicts[name], silent[name], _ = ask(name, judge, items, recipes, models)
     return verdicts, silent
 
 
