@@ -71,7 +71,7 @@ COMMANDS = {
     r"editjudge curate ": "tests/rewards/test_curate.py",
     r"editjudge gate ": "tests/tools/test_gate.py",
     r"editjudge serve --scorer": "tests/cli/test_serve.py",
-    r"editjudge serve page": "tests/cli/test_page.py",
+    r"editjudge serve page": "tests/cli/test_serve_page.py",
     r"editjudge serve ": "tests/models/test_server.py",
     r"pip install |editjudge --": "tests/cli/test_program.py",
     r"dvc repro learning_curve@judge": "tests/stages/test_learning_curve.py",
