@@ -19,7 +19,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := true
-# uv installs no bytecode. Where Python may write none, each process would compile torch and transformers anew: 10 s each.
+# uv installs no bytecode: the largest packages are compiled once, and Python may write that of the others. Else each process
+# would compile torch and transformers anew, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 # On Linux PyPI's torch brings 4 GB of CUDA packages. Without an NVIDIA GPU the CPU's build is looked for first, where its
 # index answers: pip would try an index that does not once a package, with two warnings each.
@@ -54,6 +55,7 @@ $(VENV)/.graph: pyproject.toml constraints.txt | $(VENV)/bin/uv
 	@$(call install,$(TORCH_INDEX) torch==2.13.0)
 	@$(call install,-e ".[train]")
 	@$(call install,--no-deps pyvision-toolkit) # for its photographs; its opencv-python would overwrite the headless one
+	@python -m compileall -q -j 0 $(VENV)/lib/python3*/site-packages/{torch,transformers,scipy,pandas,dvc} >/dev/null || true
 	@python -m tools.plots_page >/dev/null
 	@touch $@
 

@@ -157,7 +157,7 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
         (
             "prompt: decision",
             "prompt: decide",
-            r":5: judge: unknown prompt 'decide'; known: decision, .*pvc",
+            r":5: judge: unknown prompt 'decide'; known: .*decision, .*pvc",
         ),
         ("dimension: visual_consistency", "dimension: beauty", ":6: judge.dimension: unknown 'beauty'; known: visual"),
         ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),

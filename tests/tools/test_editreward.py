@@ -4,6 +4,7 @@ import json
 from io import BytesIO
 from math import ceil, floor, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -208,7 +209,8 @@ def test_images_are_shown_as_they_are_stored(base: Path) -> None:
     how |= {"dimensions": ("a",), "questions": ("q",), "reply": "", "token": "t", "calibration": ()}
     how |= {"resize": "bicubic"}
     described = Description(**how, min_pixels=200704, max_pixels=200704)
-    scorer = CheckpointScorer(None, load_processor(base), described)  # type: ignore[arg-type]
+    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: None))  # it is not asked
+    scorer = CheckpointScorer(model, load_processor(base), described)  # type: ignore[arg-type]
     for shown in scorer._decoded(Edit("", turned.getvalue(), clear.getvalue())):
         np.testing.assert_array_equal(shown, np.asarray(sized(png(0, 90, 60))))
 
