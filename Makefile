@@ -36,7 +36,7 @@ UV = env $(SETTINGS) $(VENV)/bin/uv pip install -q --python $(VENV) --index-stra
 install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
-.PHONY: setup setup-dev docs wheel repro repro-judge repro-scorers test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
+.PHONY: setup setup-dev docs wheel repro repro-judge repro-scorers repro-benchmarks repro-boards test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -69,6 +69,7 @@ $(VENV)/.dev: $(VENV)/.graph
 repro: setup check
 	$(DVC) repro code
 	$(if $(shell command -v nvidia-smi),,-@$(MAKE) -s -k -j2 repro-judge repro-scorers)
+	$(if $(shell command -v nvidia-smi),,-@$(MAKE) -s -k -j2 repro-benchmarks repro-boards)
 	$(DVC) repro
 	@dvc plots show -o dvc_plots >/dev/null
 	@echo && python -m tools.headline
@@ -80,6 +81,12 @@ repro-judge:
 
 repro-scorers:
 	$(DVC) repro -s --glob 'scorer_data@*' 'train_scorer@*' probe_bench
+
+repro-benchmarks:
+	$(DVC) repro -s --glob 'judge_benchmark@*'
+
+repro-boards:
+	$(DVC) repro -s --glob compare_models leaderboard 'rate@*'
 
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev

@@ -81,8 +81,18 @@ def test_then_the_pulled_scorer_scores(clone: Clone, monkeypatch: pytest.MonkeyP
     assert {"instruction_following", "visual_quality", "overall"} <= set(said.split())
 
 
+def tracked(folder: str) -> list[str]:
+    """The paths below `folder` that git tracks."""
+    return subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
 def test_the_folder_is_small_and_has_no_images() -> None:
-    command = ["git", "ls-files", "published"]
-    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    sizes = [(ROOT / name).stat().st_size for name in tracked.split()]
-    assert 0 < sum(sizes) <= publish.MOST_BYTES
+    assert 0 < sum((ROOT / name).stat().st_size for name in tracked("published")) <= publish.MOST_BYTES
+
+
+def test_committed_figures_and_the_lock_name_only_stages_that_there_are() -> None:
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    locked = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]
+    assert {name.partition("@")[0] for name in locked} <= set(stages)
+    outs = {out["path"] for stage in locked.values() for out in stage["outs"]}
+    assert set(tracked("metrics") + tracked("plots")) <= outs
