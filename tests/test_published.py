@@ -83,7 +83,7 @@ def test_then_the_pulled_scorer_scores(clone: Clone, monkeypatch: pytest.MonkeyP
 
 def tracked(folder: str) -> list[str]:
     """The paths below `folder` that git tracks."""
-    return subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.check_output(["git", "ls-files", folder], cwd=ROOT, text=True).split()
 
 
 def test_the_folder_is_small_and_has_no_images() -> None:
