@@ -268,6 +268,7 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cells: list[st
         ({"damages": [1.0, float("nan")]}, "wrong type: damages: a number expected, not nan"),
         ({"damages": [1.0, -2.0]}, "wrong type: damages: numbers of 0 or more expected"),
         ({"source_image": {"bytes": None, "path": "../secret.png"}}, "path leaves the folder: ../secret.png"),
+        ({"stratum": ["far"]}, "wrong type: stratum: text expected"),
         ({"regions": 5}, "wrong type: regions: "),
         ({"regions": [7]}, "wrong type: regions: "),
         ({"regions": [{"box": [1, 2]}]}, "wrong type: regions: "),

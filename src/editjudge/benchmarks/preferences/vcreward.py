@@ -29,7 +29,7 @@ def _item(record: Record) -> Item:
         models=(models[0], models[1]) if isinstance(models, list) and [*map(type, models)] == [str, str] else None,
         damages=_damages(record.get("damages")),
         regions=_boxes(record.get("regions")),
-        stratum=record.get("stratum"),
+        stratum=None if record.get("stratum") is None else record.text("stratum"),
         **shown,
     )
 
