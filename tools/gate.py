@@ -11,7 +11,6 @@ import jinja2
 import numpy as np
 
 from editjudge import api
-from editjudge.benchmarks.gate import SETTING, GateTrial, KnownCase, examine
 from editjudge.cli.printing import Params, complain, table
 from editjudge.core import images
 from editjudge.core.errors import UserError
@@ -28,6 +27,7 @@ from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.report.page import FOLDER, STYLE
 from editjudge.rewards.reward_forms import FORMS
 from editjudge.sources.builtin import photos, scenes
+from tools.gate_trials import SETTING, GateTrial, KnownCase, examine
 from tools.reward_endpoint import RewardEndpoint
 
 TASKS = ("color_alter", "subject_remove", "tone_transfer")  # whose damage is known, as in the probe

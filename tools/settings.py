@@ -45,7 +45,7 @@ def check(
         machine: List, too, what this machine lacks: extras, driver, GPUs, vLLM, disk, sources.
         online: With --machine, ask the hub once for each licence, and each server that you start."""
     if model is not None:
-        from editjudge.judges.blind import check_sight  # it loads torch
+        from tools.blind import check_sight  # it loads torch
 
         _, entry = api.entry_of(model)
         check_sight(hub.find("--model", entry["model"]), entry.get("adapter"), dtype)

@@ -16,7 +16,6 @@ from chat_client import chat_server
 from pictures import picture
 from pixel_scorer import PixelScorer, Running
 
-from editjudge.benchmarks.gate import CHEATS, examine
 from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.winner import WORTH, ahead
@@ -26,6 +25,7 @@ from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.rewards.reward_forms import FORMS
 from editjudge.sources.builtin import photos
 from tools.gate import known_case
+from tools.gate_trials import CHEATS, examine
 from tools.reward_endpoint import RewardEndpoint
 
 PLACES = [(photo, number) for number in range(3) for photo in sorted(photos.BENCHMARK)]

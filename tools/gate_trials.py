@@ -1,5 +1,5 @@
 """What a judge or scorer must know before a model is trained against it: the right edit of a photograph ranks above
-each cheat of gate.yaml. docs/rewards.md says how it is asked.
+each cheat of gate_trials.yaml. docs/rewards.md says how it is asked.
 
 Nothing but pixels and words can tell: all images are PNG, keys are numbers, and the order is random."""
 
