@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.benchmarks.preferences.item import VERDICTS, Item
+from editjudge.benchmarks.preferences.item import VERDICTS, Item, exchanged
 from editjudge.benchmarks.preferences.rated import RESPECTS
 from editjudge.core import params, reading
+from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
 from editjudge.core.winner import WORTH, ahead
@@ -87,7 +88,8 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
     heard = [row for row in rows if row["forward"] is not None]
     first = [[row[name] for row in heard] for name in ("truth", "forward", "task", "cluster")]
     twice = [row["forward"] == row["truth"] == row["backward"] for row in rows]
-    return agreement.report(rows) | {
+    real = [row for item, row in zip(kept, rows, strict=True) if not item.models or len({*item.models}) > 1]
+    return agreement.report(real or rows) | {  # the only edit of a prompt, on both sides, is no comparison
         "one_order": agreement.accuracy_report(*first) if heard else None,
         "both_right": agreement.share(twice, clusters) if any(row["backward"] for row in rows) else None,
         "calibration": calibration.report(*([row[name] for row in rows] for name in ("truth", "p_a", "cluster"))),
@@ -121,9 +123,12 @@ def published(form: str, report: Mapping[str, Any], kept: Kept = ()) -> Rows:
     every = [(each["name"], report[each["of"]], each["key"]) for each in given]
     tuples, theirs = report["tuples"], report["tuples_by_evaluator"]
     of_tuples = [(theirs, "")] * bool(theirs) + [(tuples, ", every pair right" if theirs else "")] * bool(tuples)
+    bench = "EditReward-Bench"
+    if kept and kept[0][0].dimension == "visual_quality":  # GEditBench v2's pairs of it, without the ties
+        bench += " visual quality"
     for found, how in of_tuples if form == "editreward" else ():
         sizes = [*((f"K={row['size']}", row) for row in found["per_size"]), ("all", found)]
-        every += [(f"EditReward-Bench {name}{how}", row, "accuracy") for name, row in sizes]
+        every += [(f"{bench} {name}{how}", row, "accuracy") for name, row in sizes]
     told = [figure(name, figures, key) for name, figures, key in every if figures is not None]
     more = {"compass": compass, "mmrb2": mmrb2} | {name: partial(rated, name) for name in RESPECTS}
     return told + (more[form](kept) if form in more else [])
@@ -138,6 +143,8 @@ def compass(kept: Kept) -> Rows:
         a, b = row["score_a"], row["score_b"]
         return row["winner"] if None in (a, b) else ahead(0.0 if abs(a - b) < SAME else a - b)
 
+    heard = {row["task"] for _, row in kept if row["winner"] is not None}  # as EditReward's AVG, without consistency
+    kept = [each for each in kept if each[1]["task"] in heard] or kept
     columns = zip(*((row["truth"], winner(row), row["task"], row["cluster"]) for _, row in kept), strict=True)
     found = agreement.accuracy_report(*columns)
     named = {"mean over pairs": found} | {COMPASS[task]: own for task, own in found["per_task"].items()}
@@ -148,7 +155,7 @@ def compass(kept: Kept) -> Rows:
 def mmrb2(kept: Kept) -> Rows:
     """Each order's answer counts by itself. The script leaves out what was not answered, which a judge that refuses the
     hard pairs gains by; ours counts it as wrong. Pairs with several images, which were not shown, are in neither."""
-    shown = [row for item, row in kept if item.failed is None]
+    shown = [row for _, row in kept]
     orders = ["forward", *(["backward"] if any(row["backward"] for row in shown) else [])]
     said = [(row[order], row["truth"], row["cluster"]) for row in shown for order in orders]
     named = {"": [each for each in said if each[0] is not None], ", unread ones wrong": said}
@@ -171,7 +178,7 @@ def rated(form: str, kept: Kept) -> Rows:
             if score is not None
         }  # fmt: skip
         given, people, clusters = (np.array([each[n] for each in edits.values()]) for n in range(3))
-        if len(edits) < 3 or not np.ptp(given) or not np.ptp(people):
+        if not edits or (form == "tiedit" and (len(edits) < 3 or not np.ptp(given) or not np.ptp(people))):
             continue
         if form == "firm":
             given = 1 + 4 * given if given.min() >= 0 and given.max() <= 1 else given
@@ -179,7 +186,7 @@ def rated(form: str, kept: Kept) -> Rows:
             found = found if given.min() >= 1 and given.max() <= 5 else {}
         else:
             fits = {f"TIEdit {name}": partial(_of, statistic, given, people) for name, statistic in followed.items()}
-            found = {name: clustered.refitted(statistic, clusters) for name, statistic in fits.items()}
+            found = {name: clustered.refitted(statistic, clusters).within(-1, 1) for name, statistic in fits.items()}
         told += [figure(f"{name}, {respect}", vars(own), "value") for name, own in found.items()]
     return told
 
@@ -332,9 +339,9 @@ def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
     for record in reading.read(reading.Table(path=str(file))):
         try:
             row = record.values
-            name: Any = str(row["key"]) if "key" in row else (str(row.get("prompt")), str(row.get("model")))
+            name: Any = plain(str(row["key"])) if "key" in row else (str(row.get("prompt")), str(row.get("model")))
             possible, what = (keys, "key") if "key" in row else (edits, "fields prompt and model")
-            value = _answer(row) if "key" in row else _number(row, "score")
+            value = _answer(row, name) if "key" in row else _number(row, "score")
             if name not in possible:
                 raise RowError(f"{what}: the benchmark has no {name!r:.120}")
             if name in said:
@@ -352,7 +359,10 @@ def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
     return said
 
 
-def _answer(row: Mapping[str, Any]) -> Row:
+def _answer(row: Mapping[str, Any], key: str) -> Row:
+    if {"score_winner", "score_loser"} <= row.keys():  # of the edit that is published as the better one, and the other
+        better, other = _number(row, "score_winner"), _number(row, "score_loser")
+        return _said(None, *((other, better) if exchanged(key) else (better, other)))
     if "winner" not in row and not {"score_a", "score_b"} <= row.keys():
         raise RowError("neither winner nor score_a and score_b")
     winner = _given(row, "winner")

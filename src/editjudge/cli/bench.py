@@ -13,7 +13,7 @@ from editjudge.cli.printing import Params, complain, table
 from editjudge.core import hub
 from editjudge.core import params as settings
 from editjudge.core.errors import UserError
-from editjudge.core.files import write_bytes
+from editjudge.core.files import work, write_bytes
 from editjudge.core.keys import plain
 from editjudge.core.records import Row, grouped, write_json
 from editjudge.core.settings import known, section
@@ -70,6 +70,8 @@ def bench(
         raise UserError(f"--out {file}: {known(file.suffix, boards.WRITERS)}")
     wanted = judge or ([] if answers else [next(iter(settings.leaf(values, "judges")))])
     judges = dict(_opened(values, wanted, prompt or (), base_url, api_key_env))
+    if twice := {*judges} & {file.stem for file in answers or ()}:
+        raise UserError(f"--answers: {', '.join(sorted(twice))} is also a --judge: give the file another name")
     items = {name: _told(name, given, judges) for name, given in benches.items()}
     if dry:
         return
@@ -86,7 +88,7 @@ def bench(
     accounts = {who: opened.account for who, opened in judges.items()}
     for name, given in benches.items():
         found[name] |= judge_benchmark.summary(name, given, items[name], verdicts[name], accounts, silent[name])
-    rows = [row for name, own in found.items() for row in rows_of(name, own)]
+    rows = [row for name, own in found.items() for row in rows_of(name, own, benches[name].get("dimension"))]
     _print(rows, found)
     for file in out or ():
         if file.suffix == ".json":
@@ -117,14 +119,19 @@ def _opened(
             place, entry = api.entry_of(name)
         for way in prompts or (None,):
             asked = entry | ({"prompt": way} if way else {})
-            yield f"{name}, {way}" if way else name, opening.open_judge(f"{place}.{plain(name)}", asked)
+            kept = work("judge", f"{plain(f'{base_url} {name}')}.sqlite") if base_url else None  # of this address
+            yield f"{name}, {way}" if way else name, opening.open_judge(f"{place}.{plain(name)}", asked, kept)
 
 
 def _told(name: str, given: Mapping[str, Any], judges: Mapping[str, Judge]) -> list[Item]:
     """A benchmark's items without their images, which are read again to be shown; what it costs is said."""
     items = forms.load(name, given)
     usable = [item for item in items if item.failed is None]
-    edits = len({(item.instruction, item.source, each) for item in usable for each in (item.a, item.b)})
+    edits = len({(i.dimension, i.instruction, i.source, each) for i in usable for each in (i.a, i.b)})
+    if failed := [item for item in items if item.failed]:
+        out = sum(item.verdict is None for item in failed)
+        told = f"{len(failed)} of {len(items)} rows cannot be asked ({out} left out, {len(failed) - out} count as wrong)"
+        complain("bench", f"{name}: {told}; the first: {failed[0].where}: {failed[0].failed}")
     for judge, opened in judges.items():
         complain("bench", f"{judge} on {name}: {asking(opened, len(usable), edits)}")
     return [replace(item, source=b"", a=b"", b=b"") for item in items]
@@ -143,16 +150,20 @@ def asking(judge: Judge, pairs: int, edits: int) -> str:
     return told + (f", money {money:,.2f}" if (money := judge.account.price.of(usage)) else "")
 
 
-def rows_of(name: str, found: Mapping[str, Any]) -> list[Row]:
+def rows_of(name: str, found: Mapping[str, Any], dimension: Any = None) -> list[Row]:
     """A row for each figure of a judge, and for each that papers print: benchmark, SHOWN, and where it is `from`."""
-    rows = []
+    rows, probe = [], found["judges"][0]["psychometric"] is not None  # in VCReward-Bench's form, and other pairs
     for own in found["judges"]:
         seen = own["accuracy"]
         common = {"benchmark": name, "judge": own["judge"], "from": "here", "photos": seen["clusters"]}
         for each in own["published"] or [seen | {"name": "accuracy", "value": seen["accuracy"]}]:
             value = {end: each[end] if seen["scored"] else None for end in ("value", "low", "high")}  # which is no 0
-            rows.append(common | value | {"figure": each["name"], "scored": seen["scored"], "n": seen["n"]})
+            figure = each["name"].replace("VCReward-Bench", name) if probe else each["name"]
+            rows.append(common | value | {"figure": figure, "scored": seen["scored"], "n": seen["n"]})
+    ours = {row["figure"] for row in rows}
     for entry in settings.load(PUBLISHED).get(found["benchmark"][0]["form"], ()):
+        if entry["figure"] not in ours or entry.get("dimension", dimension) != dimension:
+            continue
         common = dict.fromkeys(SHOWN) | {"benchmark": name, "figure": entry["figure"]}
         common["from"] = f"{entry['source']}; {entry['protocol']}"
         rows += [common | {"judge": judge, "value": value} for judge, value in entry["judges"].items()]

@@ -170,8 +170,9 @@ class BothOrders:
         }
 
     def score_columns(self) -> dict[str, float | None]:
-        """The scores as records hold them, rounded to DECIMALS."""
-        return {side: rounded(score) for side, score in zip(("score_a", "score_b"), self.scores, strict=True)}
+        """The scores as records hold them, rounded to DIGITS: two closer than 1e-4 are not the same."""
+        sides = zip(("score_a", "score_b"), self.scores, strict=True)
+        return {side: None if score is None else round(score, DIGITS) for side, score in sides}
 
 
 class Scorer(Protocol):

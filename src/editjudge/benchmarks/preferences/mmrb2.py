@@ -39,7 +39,8 @@ def _item(record: Record) -> Item:
     found = content(text, "text", *(None if several else own[0] for own in images.values()))
     found["failed"] = f"{', '.join(several)}: a judge is shown one" if several else found["failed"]
     key, task = plain(str(record.get("id") or record["pair_id"])), str(record.get("prompt_source") or "editing")
-    verdict, cluster = CHOSEN[record.choice("chosen", CHOSEN)], photo(found["source"], key)
+    chosen, cluster = CHOSEN[record.choice("chosen", CHOSEN)], photo(found["source"], key)
+    verdict = None if several else chosen  # it leaves the counts
     return Item(key=key, task=task, dimension="overall", verdict=verdict, cluster=cluster, **found)
 
 

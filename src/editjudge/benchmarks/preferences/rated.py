@@ -38,5 +38,8 @@ def _points(respects: Mapping[str, str], record: Record) -> Iterator[Point]:
     where = place if isinstance(place, str) else photo(source, record.key)
     model = str(record.get("model") or f"edit-{photo(edited, record.key)}")
     for name, value in scored.items():
-        score = number(float(value) if isinstance(value, str) else value, name)  # a text in CSV
+        try:
+            score = number(float(value) if isinstance(value, str) else value, name)  # a text in CSV
+        except ValueError as error:
+            raise RowError("wrong type", f"{name}: a number expected, not {value!r:.40}") from error
         yield Point(f"{name}: {where}: {instruction}", model, name, instruction, source, edited, (score,), failed)
