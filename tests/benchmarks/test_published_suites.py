@@ -263,6 +263,13 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
     (Path("words") / "utils.py").write_text(words["utils.py"])
     replies = {name: ["So.\n\n**Final Score:** **4**"] for name in (*(f"edit {n}" for n in range(8)), "Walls stop.")}
     replies |= {"edit 7": ["**Final Score**: **1**"]} if form == "risebench" else {}
+    told = forks.program(
+        *command, "--prompts", "words", "--base-url", "http://127.0.0.1:1/v1", "--dry", "--price", "2", "8"
+    )
+    assert (told.returncode, told.stderr.splitlines()[1]) == (
+        0,
+        "suite: vlm: 12 questions at most with 36 images, 58,080 tokens read and 49,152 written, money 0.51",
+    )
     with chat_server(replies=replies, bodies=True) as server:
         for _ in range(2):
             done = forks.program(*command, "--prompts", "words", "--base-url", server.url)
