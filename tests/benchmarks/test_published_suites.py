@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import forks
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import suite_files
 from chat_client import chat_server
@@ -68,19 +71,23 @@ class Rated:
     figures: dict[str, dict[str, float | None]]
 
 
-def rated(form: str, table: Path, words: Mapping[str, str], reply: Any, monkeypatch: Any, runs: int = 1) -> Rated:
-    """The boards of a suite whose every case is rated by made-up replies. words: the authors' files."""
+def rated(
+    form, table: Path, words: Mapping[str, str], reply: Any, monkeypatch: Any, runs=1, lacking=(), **about
+) -> Rated:
+    """The boards of a suite whose every case is rated by made-up replies. words: the authors' files. lacking: how the
+    keys of cases without an edit begin."""
     (folder := table.parent / "words").mkdir()
     for name, text in words.items():
         (folder / name).write_text(text)
     suite = forms.SUITES[form]
     asked = rubrics.worded(suite.published or "", folder, table.parent / "asked.yaml")
     assert forms.chosen(form, forms.SuiteSetting(form=form, path=str(table)), {"r": {"rubrics": asked} | ENDPOINT})
-    cases = suite_files.load(form, table)
+    cases = suite_files.load(form, table, **about)
     records.check("suites", cases, "x")
     judge = Scripted(asked, runs, reply)
     monkeypatch.setattr(forms, "open_rater", lambda *_: judge)
-    edits = {case["key"]: {"image": picture(9), "reason": None} for case in cases}
+    edited = [case["key"] for case in cases if not case["key"].startswith(tuple(lacking))]
+    edits = {key: {"image": picture(9), "reason": None} for key in edited}
     rows, _ = forms.rate(cases, {"m": edits}, {"r": {}})
     records.check("ratings", rows, "x")
     [told] = suite_report.summary(form, rows)
@@ -256,6 +263,13 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
     (Path("words") / "utils.py").write_text(words["utils.py"])
     replies = {name: ["So.\n\n**Final Score:** **4**"] for name in (*(f"edit {n}" for n in range(8)), "Walls stop.")}
     replies |= {"edit 7": ["**Final Score**: **1**"]} if form == "risebench" else {}
+    told = forks.program(
+        *command, "--prompts", "words", "--base-url", "http://127.0.0.1:1/v1", "--dry", "--price", "2", "8"
+    )
+    cost = {"risebench": "30 images, 50,400 tokens read and 49,152 written, money 0.49"}
+    cost["uniredit"] = "36 images, 58,080 tokens read and 49,152 written, money 0.51"
+    assert told.returncode == 0
+    assert told.stderr.splitlines()[1] == f"suite: vlm: 12 questions at most with {cost[form]}"
     with chat_server(replies=replies, bodies=True) as server:
         for _ in range(2):
             done = forks.program(*command, "--prompts", "words", "--base-url", server.url)
@@ -427,3 +441,158 @@ def test_rededit_has_the_arithmetic_of_the_script_that_cannot_start(tmp_path, mo
     [[_, parts], *_] = found.judge.chats.values()
     assert (parts[0], parts[2], parts[4]) == (picture(0), picture(9), "Rate add.\nInstruction: 改 0\n")
     assert found.cases[3]["file"] == "text/text-3"
+
+
+WISE_METRICS = {
+    "DP": "detail_preserving",
+    "IF": "instruction_following",
+    "KF": "knowledge_fidelity",
+    "CF": "creative_fusion",
+}
+WISE_OF = {"Awareness": "DP IF VQ KF", "Interpretation": "DP IF VQ KF", "Imagination": "DP IF VQ CF"}
+WISE_OF |= {"Complex": "DP IF VQ KF CF"}
+WISE_FILES = {
+    f"prompt_{many}.py": prompt_file(*(f"prompt_{n}_{many}" for n in WISE_METRICS.values()))
+    for many in ("single", "multi")
+}
+WISE_FILES["prompt_single.py"] += prompt_file("prompt_visual_quality")
+WISE_FILES["evaluation_utils.py"] = """
+def message(instruction, hint):
+    text = base + "\\n\\n" f"To do: {instruction}"
+    return {"type": "text", "text": ("Hint: " f"it shows\\n{hint}")}
+"""
+
+
+def wise_tables(folder: Path) -> Path:
+    images(folder, "WiseEdit/a.png", "WiseEdit/b.png", "WiseEdit/truth.png")
+    rows = [
+        f"{n},edit {n},改 {n},{'' if n % 2 else 'as it was'},{'' if n % 3 else REF},WiseEdit/a.png,WiseEdit/b.png"
+        for n in range(25)
+    ]
+    for name in (
+        "Awareness_1",
+        "Awareness_2",
+        "Interpretation_1",
+        "Imagination_2",
+        "Imagination_3",
+        "WiseEdit_Complex_2",
+    ):
+        (at := folder / "WiseEdit" / name).mkdir()
+        (at / f"{name}.csv").write_text("\ufeff" + "\n".join(["idx,prompt,promptcn,hint,ref,input_1,input_2", *rows]))
+    return folder / "WiseEdit"
+
+
+REF = '"[""WiseEdit/truth.png""]"'
+
+
+def wise_figures(found: Rated, lacking: Sequence[str]) -> dict[str, float]:
+    """statistic.py's last lines: the basic overall of both languages, and the complex one."""
+    rows: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+    for case in found.cases:
+        pair, _, tongue = case["key"].rpartition(".")
+        texts = found.judge.said.get(case["key"], [{}])[0].items()
+        rows[pair][tongue] = {
+            name: int(said[1]) if (said := re.search(r"core\W+(\d+)", text)) else 0 for name, text in texts
+        }
+    sums: dict[Any, list[float]] = defaultdict(list)
+    for pair, of in rows.items():
+        category = pair.removeprefix("WiseEdit_").partition("_")[0]
+        for name in WISE_OF[category].split():
+            if pair.startswith(tuple(lacking[:1])):
+                of = {tongue: dict.fromkeys(WISE_OF[category].split(), 1) for tongue in ("en", "cn")}
+            if all(of[tongue].get(each) for tongue in ("en", "cn") for each in WISE_OF[category].split()):
+                for tongue in ("en", "cn"):
+                    sums[category, tongue, name].append(of[tongue][name])
+    means = {key: round((sum(own) / len(own) - 1.0) / 9.0 * 100.0, 1) for key, own in sums.items()}
+    whole = {(c, t): fmean(means[c, t, name] for name in WISE_OF[c].split()) for c in WISE_OF for t in ("en", "cn")}
+    own = {t: fmean(whole[c, t] for c in ("Imagination", "Awareness", "Interpretation")) for t in ("en", "cn")}
+    return own | {"complex": fmean((whole["Complex", "cn"], whole["Complex", "en"]))}
+
+
+def test_wiseedit_has_the_numbers_of_its_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, lacking = random.Random(5), ["Imagination_3", "Awareness_1-7.cn"]
+
+    def reply(_: rubrics.Rubric) -> str:
+        n = draw.randint(1, 10)
+        whole = json.dumps({"reason": "it has 2 of 10", "score": n})
+        said = draw.choice(
+            [f"So it is.\n{whole}", f'{{"reason": **It has** 2 of 10.\n"score": {n},\n}}', f"Score: {n}/10"]
+        )
+        return "I cannot tell." if draw.random() < 1 / 60 else said
+
+    def asked(form: str, folder: Path) -> Rated:
+        return rated(form, wise_tables(folder), WISE_FILES, reply, monkeypatch, lacking=lacking, images=str(folder))
+
+    found = asked("wiseedit", tmp_path)
+    wanted = wise_figures(found, lacking)
+    assert {part: found.figures[f"published/{part}"]["score"] for part in wanted} == pytest.approx(wanted, abs=1e-6)
+    assert found.figures["mended/en"]["score"] > found.figures["published/en"]["score"] + 5, "no folder is the lowest"
+    assert found.cases[1]["file"] == "Awareness_1/cn/0"
+    chats = found.judge.chats
+    start = "Rate prompt_{}.\nInstruction: {{instruct}}\n\n\nTo do: edit {}"
+    shown = ["Input image:", picture(0), "Edited image:", picture(9)]
+    knowledge = [
+        start.format("knowledge_fidelity_single", 0),
+        *shown,
+        "Hint: it shows\nas it was",
+        "Reference image:",
+        picture(2),
+    ]
+    assert chats["Awareness_1-0.en", "KF"] == chats["Awareness_1-0.cn", "KF"] == ([], knowledge)
+    assert chats["Awareness_1-1.en", "KF"][1] == [start.format("knowledge_fidelity_single", 1), *shown]
+    assert chats["Awareness_1-0.en", "DP"][1] == [start.format("detail_preserving_single", 0), *shown]
+    assert chats["Imagination_2-0.en", "VQ"][1][1:] == ["Image:", picture(9)]
+    assert chats["WiseEdit_Complex_2-0.en", "CF"][1] == [
+        start.format("creative_fusion_multi", 0), "Input image #1:", picture(0), "Input image #2:", picture(1),
+        *shown[2:],
+    ]  # fmt: skip
+    (tmp_path / "other").mkdir()
+    assert asked("wiseedit_mended", tmp_path / "other").judge.chats["Awareness_1-1.cn", "DP"][1][0].endswith("改 1")
+
+
+def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, (alignment, quality) = (
+        random.Random(6),
+        (("instruction_following", "identity_preservation"), ("perceptual_quality",)),
+    )
+    levels = [{"compound_instruction": f"do {n} things"} for n in range(1, 9)]
+    rows = [{"image": {"bytes": picture(n), "path": None}, "edit": {"compound": levels}} for n in range(25)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "test_syn-00000-of-00001.parquet")
+
+    def reply(form: rubrics.Rubric) -> str:
+        return json.dumps(
+            ({"reasoning": "9 of 10"} if len(form.dimensions) > 1 else {})
+            | {n: str(draw.randint(0, 10)) for n in form.dimensions}
+        )
+
+    words = {
+        "prompt_alignment.py": prompt_file("ALIGNMENT_PROMPT_W_RUBRIC")
+        + 'PROMPT_TEMPLATE = """To do:\n{instruction}"""\n'
+    }
+    words["prompt_quality.py"] = prompt_file("PERCEPTUAL_QUALITY_PROMPT_W_RUBRIC_WO_INST")
+    found = rated("complex_edit", tmp_path / "test_syn-00000-of-00001.parquet", words, reply, monkeypatch, runs=2)
+    overall, of_eight = [], []
+    for case in found.cases:
+        runs = [
+            {k: int(v) for text in run.values() for k, v in json.loads(text).items() if k != "reasoning"}
+            for run in found.judge.said[case["key"]]
+        ]
+        means = {name: sum(run[name] for run in runs) / len(runs) for name in (*alignment, *quality)}
+        overall.append(sum(means.values()) / len(means))
+        of_eight += [overall[-1]] if case["type"] == "syn_8" else []
+    assert len(overall) == CASES
+    assert found.figures["published"]["score"] == pytest.approx(fmean(overall), abs=1e-6)
+    assert by_type(found.boards["published"], "score")["syn_8"] == pytest.approx(fmean(of_eight), abs=1e-6)
+    assert found.cases[7]["file"] == "syn_8/00000"
+    system, parts = found.judge.chats["syn_3-00004", "+".join(alignment)]
+    assert system == [
+        "Rate ALIGNMENT_PROMPT_W_RUBRIC.\nInstruction: {instruct}\n\n"
+        "Explain your reasoning before answering the questions."
+    ]
+    assert parts == [picture(4), picture(9), "To do:\ndo 3 things"]
+    assert found.judge.chats["syn_3-00004", quality[0]][1] == [picture(9)]
+    schema = rubrics.questions(found.judge.form).calls["alignment"].schema
+    assert (list(schema["properties"]), schema["properties"][alignment[0]]["enum"][-1]) == (
+        ["reasoning", *alignment],
+        "10",
+    )

@@ -83,7 +83,7 @@ def test_a_tiny_judge_and_measures_on_every_form_in_less_than_a_minute(settings:
     done = bench("--judge", "tiny", "measures", "--out", *out)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 60
-    assert "bench: tiny on mmrb2: 2 questions at most, 9,680 tokens read" in done.stderr
+    assert "bench: tiny on mmrb2: 2 questions at most with 6 images, 9,680 tokens read" in done.stderr
     found = json.loads(out[3].read_text())
     assert set(found["benchmarks"]) == set(forms.FORMS)
     for form, each in found["benchmarks"].items():

@@ -137,17 +137,20 @@ def _told(name: str, given: Mapping[str, Any], judges: Mapping[str, Judge]) -> l
     return [replace(item, source=b"", a=b"", b=b"") for item in items]
 
 
-def asking(judge: Judge, pairs: int, edits: int) -> str:
-    """What a judge is asked at most about so many pairs, of so many different edits, kept answers included."""
+def asking(judge: Judge, pairs: int, edits: int, more: int = 0) -> str:
+    """What a judge is asked at most about so many pairs, of so many different edits, kept answers included. more:
+    images that are shown beside sources and edits."""
     if not isinstance(judge, ChatJudge):
         return f"{pairs:,} pairs of {edits:,} edits, measured or scored here"
     own, rates = judge.model_setting, judge.outline
-    asked, images = own.passes * (rates.most_asked * edits if rates else 2 * pairs), 2 if rates else 3
+    each = own.passes * (rates.most_asked if rates else 2)
+    asked, images = each * (edits if rates else pairs), each * (2 * edits + more if rates else 3 * pairs)
     calls = rates.calls.values() if rates else [style(judge.form)]
     longest = own.max_new_tokens or max(each.max_new_tokens for each in calls)
-    usage = Usage(0, asked * (images * IMAGE + TEXT), asked * longest, asked * images)
-    told = f"{asked:,} questions at most, {usage.tokens_in:,} tokens read and {usage.tokens_out:,} written"
-    return told + (f", money {money:,.2f}" if (money := judge.account.price.of(usage)) else "")
+    usage = Usage(0, images * IMAGE + asked * TEXT, asked * longest, images)
+    told = f"{asked:,} questions at most with {images:,} images, {usage.tokens_in:,} tokens read and "
+    money = judge.account.price.of(usage)
+    return f"{told}{usage.tokens_out:,} written" + (f", money {money:,.2f}" if money else "")
 
 
 def rows_of(name: str, found: Mapping[str, Any], dimension: Any = None) -> list[Row]:

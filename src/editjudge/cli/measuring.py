@@ -7,6 +7,7 @@ from typing import Any
 
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.benchmarks.suites import suite_report
+from editjudge.cli.bench import asking
 from editjudge.cli.printing import Params, complain
 from editjudge.core import params as settings
 from editjudge.core import records
@@ -15,6 +16,7 @@ from editjudge.core.settings import read
 from editjudge.editors.galleries import pictures
 from editjudge.engine import unfinished
 from editjudge.judges import rubrics
+from editjudge.judges.asking import open_rater
 from editjudge.statistics import boards
 
 REASONS = 5  # that are told of a model
@@ -32,14 +34,17 @@ def suite(
     api_key_env: str | None = None,
     prompts: Path | None = None,
     runs: int = 1,
+    price: tuple[float, float] = (0.0, 0.0),
     people: Path | None = None,
     out: Path = Path("suite"),
+    dry: bool = False,
     params: Params = None,
 ) -> None:
     """Rank editing models on a suite of single edits, such as ImgEdit-Bench, with any VLM.
 
-    Replies are kept in work/, so that the same command asks nothing again. The results are ratings.parquet with every
-    reply, metrics.json, the board, gallery.csv with what a gallery lacks, and refused.csv with rows that are no cases.
+    What it costs at most is told first. Replies are kept in work/, so that the same command asks nothing again. The
+    results are ratings.parquet with every reply, metrics.json, the board, gallery.csv with what a gallery lacks, and
+    refused.csv with rows that are no cases.
 
     Args:
         suite: The published form of the cases.
@@ -54,8 +59,10 @@ def suite(
             prompts.json, or VIEScore's vie_prompts.py for GEdit-Bench; a folder where a suite has several files.
             Without them the words are our own, where the suite has such.
         runs: Ratings of each edit by --model, averaged.
+        price: Of a million tokens that --model reads, and of a million that it writes.
         people: People's yes and no, of dialogues (CSV).
-        out: Folder of the results."""
+        out: Folder of the results.
+        dry: Only tell what it costs."""
     texts = {name: None if path is None else str(path) for name, path in (("images", images), ("people", people))}
     setting = read("--cases", suites.SuiteSetting, {"form": suite, "path": str(cases)} | texts)
     if rater:
@@ -70,6 +77,7 @@ def suite(
                 raise UserError(f"--prompts: no public script asks a judge about {suite}")
             asked = rubrics.worded(form.published, prompts, out / "prompts.yaml")
         entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": asked}
+        entry |= {"price": dict(zip(("input", "output"), price, strict=True))}
         published = {"temperature": form.temperature, "logprobs": 0}
         entry |= published if prompts else {"temperature": 1.0} if runs > 1 else {}
         given = {"vlm": entry | ({"api_key_env": api_key_env} if api_key_env else {})}
@@ -83,6 +91,12 @@ def suite(
         if not gallery and not people:
             raise UserError("whose edits? --gallery, a folder for each model")
         edits = _galleries(gallery or (), kept, Path(folder), out)
+        there = [case for case in kept for own in edits.values() if own.get(case["key"], {}).get("image")]
+        more = sum(len(case["shown"] or ()) for case in there)
+        for name, fields in raters.items():
+            complain("suite", f"{name}: {asking(open_rater(f'raters.{name}', fields), 0, len(there), more)}")
+        if dry:
+            return
         rows, told, board, accounts = suite_report.results(setting, kept, edits, raters)
     counts = {"form": setting.form, "cases": len(kept), "refused": refused}
     records.write(out / "ratings.parquet", rows, "ratings")

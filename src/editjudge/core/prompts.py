@@ -9,6 +9,7 @@ The question of a published model has its authors' words, which are theirs to gi
 in the place of theirs, one after the other."""
 
 import ast
+import itertools
 import json
 import re
 import shlex
@@ -153,11 +154,14 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 def text_in(file: Path, place: str) -> str:
     """A text in somebody's file: what a variable of Python code is set to (the code is not run; of an f-string with
-    `{NAME}`), or at a place in JSON or YAML, `key.0.key`, of YAML without the last end of line. FileError."""
+    `{NAME}`), or the first f-string with the field of that name; or at a place in JSON or YAML, `key.0.key`, of YAML
+    without the last end of line. FileError."""
     try:
         if file.suffix == ".py":
-            lines = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.Assign)]
-            return _text(next(each.value for each in lines if ast.unparse(each.targets[0]) == place))
+            code = ast.parse(file.read_text())
+            named = (e.value for e in code.body if isinstance(e, ast.Assign) and ast.unparse(e.targets[0]) == place)
+            shown = (e for e in ast.walk(code) if isinstance(e, ast.JoinedStr) and f"{{{place}}}" in _text(e))
+            return _text(next(itertools.chain(named, shown)))
         found, end = (
             (json.loads(file.read_text()), "") if file.suffix == ".json" else (yaml.safe_load(file.read_text()), "\n")
         )

@@ -36,7 +36,7 @@ SAID = r"(?:i give|(?:score|rating|评分|得分|分数)(?:\s+of|\s+is|\s?[:=])?
 WORD = r"[^\W\d][^\d\n:()|]{0,30}\("  # Good (4)
 COLON = r"(?:[:=|\u2013\u2014]|-(?=\s)|\bis\b|为|是)"
 BETWEEN = rf"{MARKS}(?:score|rating)?{MARKS}(?:\([^()\n]{{0,60}}\))?{MARKS}COLON{MARKS}(?:{SAID}|{WORD})?{MARKS}"
-UNIT = r"(?:\s?/\s?5\b|\s?out of 5\b|\s?(?:points?|stars?)\b|\s?分)?\)?"
+UNIT = r"(?:\s?/\s?MOST\b|\s?out of MOST\b|\s?(?:points?|stars?)\b|\s?分)?\)?"
 VALUE = rf"(-?\d+(?:\.\d+)?|yes\b|no\b){MARKS}{UNIT}{MARKS}"
 START = r"^[^\w\n]{0,20}(?:\d[.)][^\w\n]{0,9})?"
 END = r"[.,;|}]?\s{0,9}(?:[-\u2013\u2014|(](?!\s*\d).*)?$"
@@ -84,28 +84,30 @@ def _lines(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
 def _row(line: str) -> str:
     """A table's row with one number in a cell of its own, as a name and a number; any other line as it is."""
     cells = [cell.strip(" \t*_`") for cell in line.strip().strip("|").split("|")]
-    numbers = [cell for cell in cells[1:] if re.fullmatch(rf"\d+(?:\.\d+)?{UNIT}", cell)]
+    numbers = [cell for cell in cells[1:] if re.fullmatch(rf"\d+(?:\.\d+)?{UNIT}".replace("MOST", "5"), cell)]
     return f"{cells[0]}: {numbers[0]}" if line.strip().startswith("|") and len(numbers) == 1 else line
 
 
-def said(body: str, key: str, names: tuple[str, ...], others: tuple[str, ...] = ()) -> set[str]:
+def said(body: str, key: str, names: tuple[str, ...], others: tuple[str, ...] = (), most: int = 5) -> set[str]:
     """The numbers (or yes, no) that a reply's `body_of` states of a dimension, as texts: those on lines of a name and a
     number; where there are none, those below headings, or else in sentences. The dimension `score` needs no name where
     its number is all there is.
 
-    key: of the dimension, see ALSO. names: its own. others: those of all dimensions, which end what is said of it."""
-    for pattern in _patterns(key, names, others):
+    key: of the dimension, see ALSO. names: its own. others: those of all dimensions, which end what is said of it.
+    most: of the scale, as in 4/5."""
+    for pattern in _patterns(key, names, others, most):
         if found := {match[1].lower() for match in pattern.finditer(body)}:
             return found
-    alone = re.fullmatch(ALONE, body) if key == "score" else None
+    alone = re.fullmatch(ALONE.replace("MOST", str(most)), body) if key == "score" else None
     return {alone[1]} if alone else set()
 
 
 @cache
-def _patterns(key: str, names: tuple[str, ...], others: tuple[str, ...]) -> list[re.Pattern[str]]:
+def _patterns(key: str, names: tuple[str, ...], others: tuple[str, ...], most: int) -> list[re.Pattern[str]]:
     own = "|".join([*map(_name, names), *([ALSO[key]] if key in ALSO else [])])
     rest = f"(?:{'|'.join(map(_name, others)) or '(?!)'})"
-    made = (kind.replace("NAMES", own).replace("OTHERS", rest).replace("WHOLE", WHOLE) for kind in KINDS)
+    kinds = [kind.replace("MOST", str(most)).replace("WHOLE", WHOLE) for kind in KINDS]
+    made = (kind.replace("NAMES", own).replace("OTHERS", rest) for kind in kinds)
     return [re.compile(each, re.IGNORECASE | re.MULTILINE) for each in made]
 
 

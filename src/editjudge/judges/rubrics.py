@@ -86,13 +86,13 @@ class Rubric(prompts.Prompt):
 
     dimensions: by key, in the order of the reply, each a number in least..most. form: lines of a name and a whole
     number; a list, `score`, in a JSON object beside `reasoning`; or sections, each with a name and `## Score:`, a
-    number or N/A, up to a summary. structured: whether an endpoint is asked for JSON. flag: the name of a
-    yes or no beside them, which a reply may leave out. told: by an edit's key, which then stands for its instruction,
-    what takes the place of the fields."""
+    number or N/A, up to a summary. structured: whether an endpoint is asked for JSON, or in what schema. flag: the name
+    of a yes or no beside them, which a reply may leave out. told: by an edit's key, which then stands for its
+    instruction, what takes the place of the fields."""
 
     watched = ()
     form: Literal["lines", "list", "sections"] = "lines"
-    structured: Flag = True
+    structured: Flag | Mapping[str, Any] = True
     dimensions: Mapping[str, RubricDimension]
     least: Whole = 1
     most: Whole = 5
@@ -119,8 +119,8 @@ class Rubric(prompts.Prompt):
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        if not self.structured:
-            return {}
+        if not self.structured or isinstance(self.structured, Mapping):
+            return dict(self.structured or {})
         if self.form == "list":
             number = {"type": "number", "minimum": self.least, "maximum": self.most}
             count = len(self.dimensions)
@@ -150,7 +150,7 @@ class Rubric(prompts.Prompt):
         others = (*(name for own in names for name in own), *([self.flag] if self.flag else []))
         heads = tuple(own[0] for own in names)
         for key, own in zip(self.dimensions, names, strict=True):
-            said = readings.below(body, heads, own[0]) if sections else readings.said(body, key, own, others)
+            said = readings.below(body, heads, own[0]) if sections else readings.said(body, key, own, others, self.most)
             value, reason = readings.number(said, self.least, self.most, whole=not sections)
             if value is None and said != {readings.NOT_APPLICABLE}:
                 return None, f"{own[0]}: {reason}: {reply[:QUOTED]!r}"

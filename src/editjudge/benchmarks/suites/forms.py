@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.benchmarks.suites import gedit_v1, imgedit, kris, omnicontext, rededit, rise, uniredit
+from editjudge.benchmarks.suites import complexedit, gedit_v1, imgedit, kris, omnicontext, rededit, rise, uniredit, wise
 from editjudge.benchmarks.suites.suite import Case, Suite
 from editjudge.core import images, params, reading, scans
 from editjudge.core.keys import FILE_NAME
@@ -31,7 +31,8 @@ from editjudge.models.endpoint.spending import Account
 
 Form: TypeAlias = Literal[
     "imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos", "risebench", "risebench_mended",
-    "uniredit", "kris", "kris_mended", "omnicontext", "rededit_en", "rededit_cn",
+    "uniredit", "kris", "kris_mended", "omnicontext", "rededit_en", "rededit_cn", "wiseedit", "wiseedit_mended",
+    "complex_edit",
 ]  # fmt: skip
 SUITES: dict[str, Suite] = {
     "imgedit_basic": imgedit.BASIC,
@@ -47,6 +48,9 @@ SUITES: dict[str, Suite] = {
     "omnicontext": omnicontext.OMNICONTEXT,
     "rededit_en": rededit.ENGLISH,
     "rededit_cn": rededit.CHINESE,
+    "wiseedit": wise.WISEEDIT,
+    "wiseedit_mended": wise.MENDED,
+    "complex_edit": complexedit.COMPLEX_EDIT,
 }
 REFUSED = ("file", "row", "reason")
 KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")

@@ -8,9 +8,8 @@ import math
 from functools import partial
 from pathlib import Path
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard
 from editjudge.core.reading import Record
-from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 
 TYPES = (
@@ -48,8 +47,9 @@ def figures(scores: Scores) -> Scores | None:
     return {"SC": sc, "PQ": pq, "O": math.sqrt(sc * pq)}
 
 
-def _has(language: str, part: str, case: Row) -> bool:
-    return case["language"] == language and (part == FULL or bool(case["intersection"]))
+def _among(language: str, part: str, rated: list[Rated]) -> list[Rated]:
+    own = [each for each in rated if each[0]["language"] == language]
+    return [each for each in own if part == FULL or each[0]["intersection"]]
 
 
 GEDIT_V1 = Suite(
@@ -60,7 +60,7 @@ GEDIT_V1 = Suite(
     figures=SCORES,
     over_types=frozenset(SCORES),
     boards=tuple(
-        SuiteBoard({"language": language, "set": part}, figures, partial(_has, language, part))
+        SuiteBoard({"language": language, "set": part}, figures, partial(_among, language, part))
         for language in LANGUAGES
         for part in (FULL, INTERSECTION)
     ),

@@ -92,7 +92,7 @@ BASIC = Suite(
     types=TYPES,
     figures=("score", *DIMENSIONS),
     over_types=frozenset({"score"}),
-    rounded=frozenset({"score"}),
+    rounded={"score": 2},
     boards=(
         SuiteBoard({"scores": "published"}, basic_figures),
         SuiteBoard({"scores": "capped"}, lambda scores: basic_figures(capped(scores))),

@@ -7,7 +7,7 @@ A reply that it cannot read has a random score there, and none here."""
 import math
 from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, call, layout
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, call, layout
 from editjudge.core.reading import Record
 
 COMMIT = "0f72fa92564d9f8ba76f53fcc3c05aca2372458f"
@@ -37,13 +37,17 @@ def figures(scores: Scores) -> Scores:
     return {"score": math.sqrt(scores["prompt_following"] * scores["subject_consistency"]), **scores}
 
 
+def last(rated: list[Rated]) -> list[Rated]:
+    return [each for each in rated if each[0]["run"] == rated[-1][0]["run"]]
+
+
 OMNICONTEXT = Suite(
     cases,
     span=(0.0, 10.0),
     figures=("score", *DIMENSIONS),
     over_types=frozenset({"score", *DIMENSIONS}),
     boards=(
-        SuiteBoard({"scores": "published"}, figures, last=True),
+        SuiteBoard({"scores": "published"}, figures, last),
         SuiteBoard({"scores": "mended"}, figures),
     ),
     published=layout(

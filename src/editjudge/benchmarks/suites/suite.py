@@ -10,6 +10,7 @@ from editjudge.core.reading import Record
 from editjudge.core.records import Row
 
 Scores = Mapping[str, float]  # by dimension, or by figure
+Rated = tuple[Row, Scores]  # a rating, and its figures on a board
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,13 @@ class SuiteBoard:
     """One way of scoring a suite's ratings.
 
     labels: what tells it apart from the suite's other boards. figures: those of a rating's scores; None where they say
-    nothing on this board. has: whether a rating's case is on this board. unread: the figures that the public script
-    gives where a judge's reply has no scores. last: only the last run counts."""
+    nothing on this board. among: which of all ratings are on this board. unread: the figures that the public script
+    gives where a judge's reply has no scores."""
 
     labels: dict[str, str]
     figures: Callable[[Scores], Scores | None]
-    has: Callable[[Row], bool] = lambda _case: True
+    among: Callable[[list[Rated]], list[Rated]] = lambda every: every
     unread: Scores = field(default_factory=dict)
-    last: bool = False
 
     def rated(self, row: Row) -> Scores:
         """The figures of a rating."""
@@ -79,8 +79,9 @@ class Suite:
     of one), in whose words `rubrics.worded` has a judge asked, at this temperature. Without either people rate them.
     span: the lowest and highest score. types: the order of the types. figures:
     names of each board's figures; over_types: those that are the mean over the types' means, and not over the cases;
-    rounded: those whose means over cases are rounded to 2 digits, as the public scripts do. columns: a model's boards,
-    each as its labels and its figures by name, as columns of the suite's table."""
+    of_others: those that are the mean of a type's other figures; scale: what a mean over cases is shown as; rounded: to
+    how many digits, then, as the public scripts do. columns: a model's boards, each as its labels and its figures by
+    name, as columns of the suite's table."""
 
     cases: Callable[[Record], list[Case]]
     span: tuple[float, float]
@@ -93,7 +94,9 @@ class Suite:
     temperature: float = 1.0
     others: Others | None = None
     over_types: frozenset[str] = frozenset()
-    rounded: frozenset[str] = frozenset()
+    of_others: frozenset[str] = frozenset()
+    scale: Callable[[float], float] = lambda mean: mean
+    rounded: Mapping[str, int] = field(default_factory=dict)
     files: str | None = None
     empty: str = "no row is a case"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from editjudge.benchmarks import people
 from editjudge.benchmarks.suites.forms import SUITES, Edits, SuiteSetting, rate
-from editjudge.benchmarks.suites.suite import Scores, Suite, SuiteBoard
+from editjudge.benchmarks.suites.suite import Rated, Scores, Suite, SuiteBoard
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, grouped, write_csv
 from editjudge.models.endpoint.spending import Account, cost_rows
@@ -24,7 +24,6 @@ from editjudge.statistics import boards, clustered
 REASONS = 20  # that metrics list, the most frequent
 PLOTTED = {"judge": "rater", "model": "model", "from": "from", "rating": "score", "low": "low", "high": "high"}
 HERE = "here"
-Rated = tuple[Row, Scores]  # a rating, and its figures on a board
 
 
 def scores_of(row: Row) -> Scores | None:
@@ -63,9 +62,7 @@ def of_model(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
     unscored = [row for row in rows if row["scores"] is None]
     told = (row["reason"].partition(": '")[0].partition(': "')[0] for row in rows if row["reason"] is not None)
     listed = sorted(Counter(told).items(), key=lambda item: (-item[1], item[0]))[:REASONS]
-    last = [row for row in rows if row["run"] == rows[-1]["run"]]
-    own = [(board, [row for row in (last if board.last else rows) if board.has(row)]) for board in suite.boards]
-    shown = [(board, [(row, board.rated(row)) for row in some]) for board, some in own]
+    shown = [(board, board.among([(row, board.rated(row)) for row in rows])) for board in suite.boards]
     return {
         "ratings": len(rows),
         "scored": len(rows) - len(unscored),
@@ -110,6 +107,7 @@ def _figure(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
         means = [fmean(row["value"] for row in runs) for _, runs in cases]
         types = [runs[0]["type"] if over_types else "" for _, runs in cases]
         ends = interval(means, types, [runs[0]["origin"] or key for key, runs in cases], suite.span).ends()
+        ends = {name: end if end is None else suite.scale(end) for name, end in ends.items()}
     spread = stdev(known) if len(known) > 1 else None
     return {"figure": name, "mean": _mean(known), "spread": spread, **ends, "cases": len(cases)}
 
@@ -119,8 +117,12 @@ def _in_run(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -
     if over_types:
         means = [_in_run(suite, name, own, False) for own in _by_type(suite, rated).values()]
         return _mean([mean for mean in means if mean is not None])
+    if name in suite.of_others:
+        means = [_in_run(suite, each, rated, False) for each in suite.figures if each not in suite.of_others]
+        return _mean([mean for mean in means if mean is not None])
     mean = _mean([figures[name] for _, figures in rated if name in figures])
-    return round(mean, 2) if mean is not None and name in suite.rounded else mean
+    shown = None if mean is None else suite.scale(mean)
+    return round(shown, suite.rounded[name]) if shown is not None and name in suite.rounded else shown
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,0 +1,73 @@
+"""Complex-Edit (arXiv 2504.13143): each photo, real or synthetic, with instructions of one to eight operations at once.
+
+A rating is asked for twenty times (`--runs 20`), and a case's numbers are the means: instruction following, identity
+preservation and perceptual quality, 0 to 10, and `score`, the mean of these three, which is the `Final overall` of
+eval.py's log. Defects of eval.py at the pinned commit that move no mean, so that no board is mended: the cases come
+back in the order in which they end, so that `overall/*.json` has one case's quality beside another one's alignment;
+and `overall/final_result.json` has the quality alone. The script takes all *.png of a folder, in order, for the
+cases of one level."""
+
+from statistics import fmean
+from typing import Any
+
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, call, layout
+from editjudge.core import reading
+from editjudge.core.reading import Record
+from editjudge.core.tables import RowError
+
+COMMIT = "3502eaa9e81bc99623bd995106df48c0f921af31"
+URL = f"https://raw.githubusercontent.com/UCSC-VLAA/Complex-Edit/{COMMIT}/complex_edit/eval/"
+ALIGNMENT, QUALITY = ("instruction_following", "identity_preservation"), ("perceptual_quality",)
+SPAN, LEVELS = (0, 10), range(1, 9)
+TYPES = tuple(f"{images}_{level}" for images in ("real", "syn") for level in LEVELS)
+
+
+def asked(system: str, user: list[str], numbers: tuple[str, ...], reason: bool) -> dict[str, Any]:
+    """A question, whose reply is held to a schema: numbers as texts, after the reasoning where there is one."""
+    number = {"type": "string", "enum": [str(n) for n in range(SPAN[0], SPAN[1] + 1)]}
+    fields = ({"reasoning": {"type": "string"}} if reason else {}) | dict.fromkeys(numbers, number)
+    schema = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+    names = {each: each.replace("_", " ") for each in numbers}
+    return call(user, names, SPAN, 512) | {"system": system, "structured": schema}
+
+
+def cases(record: Record) -> list[Case]:
+    """{image, edit: {compound: [{compound_instruction}, ...]}} in files named after test_real or test_syn; a case of
+    each level, `real_8/00000` and so on."""
+    images = next((each for each in ("real", "syn") if f"test_{each}" in record.name), None)
+    said = record["edit"].get("compound") if isinstance(record["edit"], dict) else None
+    if images is None or not isinstance(said, list) or not all(isinstance(each, dict) for each in said):
+        raise RowError("no case", "edit.compound is no list of objects, or the file is not of test_real or test_syn")
+    key, shown, origin = f"{record.index:05d}", record["image"], f"{images}-{record.index}"
+    words = [reading.text(each.get("compound_instruction"), "compound_instruction") for each in said[: len(LEVELS)]]
+    levels = [(f"{images}_{level}", text) for level, text in zip(LEVELS, words, strict=False)]
+    return [Case(f"{kind}-{key}", kind, text, shown, origin, f"{kind}/{key}") for kind, text in levels]
+
+
+def figures(scores: Scores) -> Scores:
+    return {"score": fmean(scores.values()), **scores}
+
+
+COMPLEX_EDIT = Suite(
+    cases,
+    span=SPAN,
+    types=TYPES,
+    figures=("score", *ALIGNMENT, *QUALITY),
+    boards=(SuiteBoard({"scores": "published"}, figures),),
+    published=layout(
+        "UCSC-VLAA/Complex-Edit@3502eaa",
+        {"alignment": f"{URL}prompt_alignment.py", "quality": f"{URL}prompt_quality.py"},
+        {},
+        {
+            "calls": {
+                "alignment": asked(
+                    "{alignment:ALIGNMENT_PROMPT_W_RUBRIC}\nExplain your reasoning before answering the questions.",
+                    ["{source}", "{edited}", "{alignment:PROMPT_TEMPLATE}"], ALIGNMENT, reason=True,
+                ),
+                "quality": asked(
+                    "{quality:PERCEPTUAL_QUALITY_PROMPT_W_RUBRIC_WO_INST}", ["{edited}"], QUALITY, reason=False
+                ),
+            }
+        },
+    ),
+)  # fmt: skip
