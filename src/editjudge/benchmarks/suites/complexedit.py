@@ -8,27 +8,15 @@ and `overall/final_result.json` has the quality alone. The script takes all *.pn
 cases of one level."""
 
 from statistics import fmean
-from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, call, layout
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, layout
 from editjudge.core import reading
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
 
-COMMIT = "3502eaa9e81bc99623bd995106df48c0f921af31"
-URL = f"https://raw.githubusercontent.com/UCSC-VLAA/Complex-Edit/{COMMIT}/complex_edit/eval/"
 ALIGNMENT, QUALITY = ("instruction_following", "identity_preservation"), ("perceptual_quality",)
 SPAN, LEVELS = (0, 10), range(1, 9)
 TYPES = tuple(f"{images}_{level}" for images in ("real", "syn") for level in LEVELS)
-
-
-def asked(system: str, user: list[str], numbers: tuple[str, ...], reason: bool) -> dict[str, Any]:
-    """A question, whose reply is held to a schema: numbers as texts, after the reasoning where there is one."""
-    number = {"type": "string", "enum": [str(n) for n in range(SPAN[0], SPAN[1] + 1)]}
-    fields = ({"reasoning": {"type": "string"}} if reason else {}) | dict.fromkeys(numbers, number)
-    schema = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
-    names = {each: each.replace("_", " ") for each in numbers}
-    return call(user, names, SPAN, 512) | {"system": system, "structured": schema}
 
 
 def cases(record: Record) -> list[Case]:
@@ -54,20 +42,5 @@ COMPLEX_EDIT = Suite(
     types=TYPES,
     figures=("score", *ALIGNMENT, *QUALITY),
     boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=layout(
-        "UCSC-VLAA/Complex-Edit@3502eaa",
-        {"alignment": f"{URL}prompt_alignment.py", "quality": f"{URL}prompt_quality.py"},
-        {},
-        {
-            "calls": {
-                "alignment": asked(
-                    "{alignment:ALIGNMENT_PROMPT_W_RUBRIC}\nExplain your reasoning before answering the questions.",
-                    ["{source}", "{edited}", "{alignment:PROMPT_TEMPLATE}"], ALIGNMENT, reason=True,
-                ),
-                "quality": asked(
-                    "{quality:PERCEPTUAL_QUALITY_PROMPT_W_RUBRIC_WO_INST}", ["{edited}"], QUALITY, reason=False
-                ),
-            }
-        },
-    ),
-)  # fmt: skip
+    published=layout("complexedit"),
+)

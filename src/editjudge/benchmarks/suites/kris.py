@@ -11,15 +11,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, call, layout, percent
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, layout, percent
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 
-COMMIT = "7f7a944b0363e1ce1f23e4d09eabf008cd5e949b"
-URL = f"https://raw.githubusercontent.com/mercurystraw/Kris_Bench/{COMMIT}/utils/prompts.py"
-UNREAD = ("{instruct}", "{explanation}")
 KNOWLEDGE = (
     "abstract_reasoning", "biology", "chemistry", "geography", "humanities", "mathematics", "medicine", "physics",
     "practical_knowledge", "rule-based_reasoning",
@@ -27,38 +23,6 @@ KNOWLEDGE = (
 KINDS = {"anomaly_correction": "anomaly", "viewpoint_change": "view", "multi-element_composition": "multi"}
 KINDS |= dict.fromkeys(KNOWLEDGE, "knowledge")  # the others are common
 DIMENSIONS = ("consistency", "instruction", "quality", "knowledge")
-PAIR = ("This is the original image:{source}", "This is the edited image:{edited}")
-SOURCES = ("{source}", "{source_2}", "{source_3}")
-
-
-def frames(asked: int) -> list[str]:
-    """Four of a sequence, of which one is the edit."""
-    known = [f"Frame {n} (Reference):" for n in range(1, 5) if n != asked]
-    shown = [words + image for words, image in zip(known, SOURCES, strict=True)]
-    return [*shown[: asked - 1], f"Frame {asked} (Generated):{{edited}}", *shown[asked - 1 :]]
-
-
-def asked(mended: bool) -> dict[str, Any]:
-    several = [f"Reference Image {n}:{each}" for n, each in enumerate(SOURCES, 1)] + ["Predicted Image:{edited}"]
-    kinds = {  # the texts of consistency and instruction, and the images
-        "common": ("consist", "instruction_following", PAIR),
-        "anomaly": ("consist", "abnormal_" * mended + "instruction_following", PAIR),
-        "view": ("consist", "view_" * mended + "instruction_following", PAIR),
-        "knowledge": ("consist", "dual_evaluation", PAIR),
-        "multi": ("consist_multi", "instruction_multi", several),
-        **{f"frame_{n}": ("consist_temporal", "instruction_temporal", frames(n)) for n in range(1, 5)},
-    }
-    calls: dict[str, Any] = {}
-    for kind, (consistency, instruction, shown) in kinds.items():
-        alone = PAIR[1] if shown == PAIR else "This is the image to evaluate:{edited}"
-        truth = ["This is the ground truth image:{truth}"] * (mended and kind == "view")
-        about = {"consistency": (consistency, shown), "quality": ("quality", [alone])}
-        about["instruction+knowledge" if kind == "knowledge" else "instruction"] = instruction, [*shown, *truth]
-        for keys, (text, parts) in about.items():
-            names = {key: f"{key} score" for key in keys.split("+")}
-            calls.setdefault(kind, {})[keys] = call([f"{{theirs:prompt_{text}}}", *parts], names, (1, 5), 1000)
-    marks = {"{{": "{", "}}": "}"} | ({"{instruct}": "{instruction}"} if mended else dict.fromkeys(UNREAD, ""))
-    return layout("mercurystraw/Kris_Bench@7f7a944", {"theirs": URL}, marks, {"kinds": calls})
 
 
 def cases(record: Record) -> list[Case]:
@@ -87,7 +51,7 @@ KRIS = Suite(
     span=(0.0, 100.0),
     figures=("score", *DIMENSIONS),
     boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=asked(mended=False),
+    published=layout("kris"),
     files="**/annotation.json",
 )
-MENDED = replace(KRIS, boards=(SuiteBoard({"scores": "mended"}, figures),), published=asked(mended=True))
+MENDED = replace(KRIS, boards=(SuiteBoard({"scores": "mended"}, figures),), published=layout("kris", mended=True))

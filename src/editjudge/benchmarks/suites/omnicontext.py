@@ -5,22 +5,11 @@ the last answer: `published` is the last of the runs (three, as there: `--runs 3
 A reply that it cannot read has a random score there, and none here."""
 
 import math
-from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, call, layout
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, layout
 from editjudge.core.reading import Record
 
-COMMIT = "0f72fa92564d9f8ba76f53fcc3c05aca2372458f"
-URL = f"https://raw.githubusercontent.com/VectorSpaceLab/OmniGen2/{COMMIT}/omnicontext/prompt_generator.py"
-DIMENSIONS = {"prompt_following": "PF", "subject_consistency": "SC"}
-MOST = 9  # photos of a case
-
-
-def asked(scene: str) -> dict[str, Any]:
-    images = ["{source}", *(f"{{source_{n}}}" for n in range(2, MOST + 1)), "{edited}"]
-    text = "{theirs:_context_no_delimit}{theirs:_prompts_0shot_in_context_generation_rule_"
-    about = {key: [f"{text}{of}_{scene}}}", *images] for key, of in DIMENSIONS.items()}
-    return {key: call(user, {key: "score"}, (0, 10), 1400) | {"form": "list"} for key, user in about.items()}
+DIMENSIONS = ("prompt_following", "subject_consistency")
 
 
 def cases(record: Record) -> list[Case]:
@@ -50,8 +39,5 @@ OMNICONTEXT = Suite(
         SuiteBoard({"scores": "published"}, figures, last),
         SuiteBoard({"scores": "mended"}, figures),
     ),
-    published=layout(
-        "VectorSpaceLab/OmniGen2@0f72fa9", {"theirs": URL}, {"<instruction>": "{instruction}"},
-        {"kinds": {"scene": asked("Scene"), "subjects": asked("Single_and_Multiple")}},
-    ),
-)  # fmt: skip
+    published=layout("omnicontext"),
+)

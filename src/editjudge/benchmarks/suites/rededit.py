@@ -7,25 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from editjudge.benchmarks.suites.imgedit import BASIC
-from editjudge.benchmarks.suites.suite import Case, Others, call, layout
+from editjudge.benchmarks.suites.suite import Case, Others, layout
 from editjudge.core.reading import Record
 
-COMMIT = "456d010bd3f9bd727f1ab7fe60838caf6ee479e6"
-URL = f"https://raw.githubusercontent.com/FireRedTeam/FireRed-Image-Edit/{COMMIT}/rededit_bench/prompts.json"
 TASKS = (
     "add", "adjust", "background", "beauty", "color", "compose", "extract", "lowlevel", "motion", "portrait", "remove",
     "replace", "stylize", "text", "viewpoint",
 )  # fmt: skip
-NAMES = {  # of the first, the second and the third number of every task
-    "adherence": "Prompt Compliance|Instruction Compliance|Text Instruction Compliance|Object Identity|Motion Fidelity"
-    "|Style Fidelity|Identity Consistency",
-    "quality": "Visual Naturalness|Visual Seamlessness|Mask Precision|Identity Preservation|Text Visual Quality"
-    "|Content Preservation|Structural Stability",
-    "preservation": "Physical & Detail Integrity|Physical & Detail Coherence|Physical & Detail Fidelity"
-    "|Physical & Detail Consistency|Physical Consistency & Fine Detail|Physical Consistency|Visual Quality"
-    "|Visual & Anatomical Coherence|Overall Edit Quality|Rendering Quality|Overall Realism & Image Quality",
-}
-ASKED = call(["{source}这是原图A", "{edited}这是编辑后的图B。请进行评估。", "{theirs:{type}}"], NAMES, (1, 5), 8192)
 
 
 def cases(record: Record, field: str) -> list[Case]:
@@ -40,14 +28,11 @@ ENGLISH = replace(
     cases=partial(cases, field="a_to_b_instructions_eng"),
     rubrics=None,
     types=TASKS,
-    published=layout(
-        "FireRedTeam/FireRed-Image-Edit@456d010", {"theirs": URL}, {"<edit_prompt>": "{instruction}"},
-        {"calls": {"rubric": ASKED}},
-    ),
+    published=layout("rededit"),
     temperature=0.1,
     others=Others("gemini-3-flash", "FireRed", {"Nano-Banana-Pro": 4.42, "FireRed": 4.26, "Qwen-Edit-2511": 4.23}),
     files="**/redbench.jsonl",
-)  # fmt: skip
+)
 CHINESE = replace(
     ENGLISH,
     cases=partial(cases, field="a_to_b_instructions"),

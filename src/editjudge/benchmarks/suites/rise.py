@@ -9,44 +9,14 @@ asks about the source."""
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, SuiteBoard, call, layout, percent
+from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, SuiteBoard, layout, percent
 from editjudge.core.reading import Record
 
 CATEGORIES = ("temporal_reasoning", "causal_reasoning", "spatial_reasoning", "logical_reasoning")
 DIMENSIONS = ("consistency", "reasoning", "quality")
-COMMIT = "5f226519b25c005bb32fb83864bbd1845ab85c23"
-URL = f"https://raw.githubusercontent.com/PhoenixZ810/RISEBench/{COMMIT}/utils.py"
 SPAN = (1, 5)
 FREE = "_free"  # end of the kinds of cases whose consistency does not matter
-# By kind of case, for each dimension its text and the image before the edit. Logic has no quality, and 0 or 1.
-ASKED = {
-    "time": ("consist {source}", "reasoning", "generation"),
-    "time_seen": ("consist {source}", "reasoning_w_input {source}", "generation"),
-    "space": ("spatial_cons {source}", "spatial_ref", "spatial_qual"),
-    "space_seen": ("spatial_cons {source}", "spatial_ref_w_input {source}", "spatial_qual"),
-    "space_image": ("spatial_cons {truth}", "spatial_ref_img {truth}", "spatial_qual"),
-    "logic_text": ("logical_cons_ans {source}", "logical_txt"),
-    "logic_image": ("logical_cons {truth}", "logical_img {truth}"),
-    "logic_alone": ("logical_cons {truth}", "logical_img_wo_q {truth}"),
-}
-
-
-def final_score(key: str, prompt: str, *images: str, span: tuple[int, int] = SPAN) -> dict[str, Any]:
-    """The question of a dimension: a text of utils.py, and then the images with the edit last."""
-    return call([f"{{theirs:prompt_{prompt}}}", *images, "{edited}"], {key: "Final Score"}, span, 4096)
-
-
-def asked(mended: bool) -> dict[str, Any]:
-    kinds: dict[str, Any] = {}
-    for kind, (consistency, *others) in ASKED.items():
-        about = [consistency.replace("{truth}", "{source}") if mended else consistency, *others]
-        span = (0, 1) if kind.startswith("logic") else SPAN
-        calls = [final_score(key, *each.split(), span=span) for key, each in zip(DIMENSIONS, about, strict=False)]
-        kinds |= {kind: dict(zip(DIMENSIONS, calls, strict=False))}
-        kinds |= {kind + FREE: dict(zip(DIMENSIONS[1:], calls[1:], strict=False))}
-    return layout("PhoenixZ810/RISEBench@5f22651", {"theirs": URL}, {"{instruct}": "{instruction}"}, {"kinds": kinds})
 
 
 def cases(record: Record) -> list[Case]:
@@ -91,8 +61,8 @@ RISE = Suite(
         SuiteBoard({"scores": "published"}, partial(figures, free=True), unread={"accuracy": 0.0}),
         SuiteBoard({"scores": "mended"}, figures),
     ),
-    published=asked(mended=False),
+    published=layout("rise"),
     temperature=0.0,
     others=Others("gpt-4.1-2025-04-14", "RISEBench's README, accuracy", MODELS),
 )
-MENDED = replace(RISE, boards=RISE.boards[1:], published=asked(mended=True), others=None)
+MENDED = replace(RISE, boards=RISE.boards[1:], published=layout("rise", mended=True), others=None)

@@ -1,14 +1,18 @@
 """What the file of a suite of single edits says: how its rows become cases, who rates them, and which boards it has.
 
-A suite is one file of this folder: an instance of `Suite`, and one entry in `forms.SUITES`."""
+A suite is one file of this folder, an instance of `Suite`; what its script asks, a file of layouts/; and one entry in
+`forms.SUITES`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from editjudge.core import params
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
 
+LAYOUTS = "layouts"  # of what public scripts ask
 Scores = Mapping[str, float]  # by dimension, or by figure
 Rated = tuple[Row, Scores]  # a rating, and its figures on a board
 
@@ -109,21 +113,16 @@ class Suite:
         return {name for calls in every for each in calls.values() for name in each["dimensions"]}
 
 
-def layout(source: str, urls: Mapping[str, str], marks: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a public script asks, as a file of judges/prompts/published says it.
-
-    urls: of the files with its words, by name. marks: theirs, and ours in their place. asked: `calls` by name, or
-    `kinds` of cases, each with its own."""
-    words = {name: {"file": url.rpartition("/")[2], "url": url} for name, url in urls.items()}
-    return {"version": 1, "source": source, "words": words, "replace": dict(marks), **asked}
-
-
-def call(user: Sequence[str], names: Mapping[str, str], span: tuple[int, int], tokens: int) -> Row:
-    """One question of a layout. user: the parts of the turn. names: of the dimensions, as replies have them, by key,
-    others that they have behind a |."""
-    said = {"user": [*user], "structured": False, "least": span[0], "most": span[1], "max_new_tokens": tokens}
-    own = {key: each.split("|") for key, each in names.items()}
-    return said | {"dimensions": {key: {"name": name, "also": also} for key, (name, *also) in own.items()}}
+def layout(name: str, mended: bool = False) -> dict[str, Any]:
+    """What a public script asks, of a file of layouts/, as a file of judges/prompts/published says it. There `every` is
+    what all questions have. mended: with what stands under `mended` in the place of the script's."""
+    said = params.load(Path(__file__).parent / LAYOUTS / f"{name}.yaml")
+    every, other = said.pop("every"), said.pop("mended", {})
+    for key in other if mended else ():
+        said[key] = said[key] | other[key] if key == "kinds" else other[key]
+    for calls in said.get("kinds", {"": said.get("calls")}).values():
+        calls |= {key: every | call for key, call in calls.items()}
+    return said
 
 
 def percent(score: float, span: tuple[float, float]) -> float:

@@ -7,14 +7,6 @@ from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, Suite
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 
-COMMIT = "a7015c5c2d17aecb1a5af4af1b234c357d86cc7d"
-URL = f"https://raw.githubusercontent.com/Maplebb/UniREditBench/{COMMIT}/eval/utils.py"
-CALLS = {
-    "consistency": rise.final_score("consistency", "consist", "{source}"),
-    "reasoning": rise.final_score("reasoning", "reasoning_w_ref_image", "{source}", "{truth}"),
-    "quality": rise.final_score("quality", "generation"),
-}
-MARKS = {"{instruct}": "{instruction}"}
 WEIGHTS = {"consistency": 0.3, "reasoning": 0.5, "quality": 0.2}
 
 
@@ -41,7 +33,7 @@ UNIREDIT = Suite(
     span=(0.0, 100.0),
     figures=("score", "accuracy", *WEIGHTS),
     boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=layout("Maplebb/UniREditBench@a7015c5", {"theirs": URL}, MARKS, {"calls": CALLS}),
+    published=layout("uniredit"),
     temperature=0.0,
     others=Others("gpt-4.1", "UniREditBench", {"UniREdit-Bagel": 78.15, "GPT-4o": 73.39, "Nano Banana": 68.26}),
 )

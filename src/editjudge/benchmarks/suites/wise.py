@@ -15,9 +15,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from statistics import fmean
-from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, call, layout
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, layout
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
@@ -28,26 +27,8 @@ LANGUAGES = {"en": "prompt", "cn": "promptcn"}  # the columns of what editing mo
 SHORT = {"DP": "detail_preserving", "IF": "instruction_following", "VQ": "visual_quality"}
 SHORT |= {"KF": "knowledge_fidelity", "CF": "creative_fusion"}
 OF = {name: ("DP", "IF", "VQ", "CF" if name == "Imagination" else "KF") for name in BASIC} | {COMPLEX: (*SHORT,)}
-MOST = 9  # photos, and references, of a case
-COMMIT = "58cadba788b56ee718724e27d64c2c76c297d046"
-URL = f"https://raw.githubusercontent.com/beepkh/WiseEdit/{COMMIT}/Evaluation/"
-URLS = {"single": f"{URL}prompt_single.py", "multi": f"{URL}prompt_multi.py", "code": f"{URL}evaluation_utils.py"}
+MOST = 5  # photos, and references, of a case
 NUMBERED = [f"_{n}" if n > 1 else "" for n in range(1, MOST + 1)]
-RIGHT = ["{code:hint}", *(f"Reference image:{{truth{each}}}" for each in NUMBERED)]
-
-
-def asked(mended: bool) -> dict[str, Any]:
-    kinds: dict[str, Any] = {}
-    several = [f"Input image #{n}:{{source{each}}}" for n, each in enumerate(NUMBERED, 1)]
-    for many, shown in (("single", ["Input image:{source}"]), ("multi", several)):
-        for category, metrics in OF.items():
-            own = kinds[f"{category}_{many}"] = {}
-            for name in metrics:
-                text = f"{{{many}:prompt_{SHORT[name]}_{many}}}{{code:instruction}}"
-                parts = [text, *shown, "Edited image:{edited}", *(RIGHT if name in ("IF", "KF") else ())]
-                parts = ["{single:prompt_visual_quality}", "Image:{edited}"] if name == "VQ" else parts
-                own[name] = call(parts, {name: "score|rating"}, SPAN, 1000)
-    return layout("beepkh/WiseEdit@58cadba", URLS, {} if mended else {"{instruction}": "{english}"}, {"kinds": kinds})
 
 
 def cases(record: Record) -> list[Case]:
@@ -58,8 +39,10 @@ def cases(record: Record) -> list[Case]:
         raise RowError("no case", f"{subset}.csv is none of {', '.join(f'{name}_N.csv' for name in OF)}")
     number, given = record.identifier("idx"), (record.get(f"input_{n}") for n in range(1, int(found[2]) + 1))
     source, *more = [each for each in given if each] or [record["input_1"]]
+    if max(len(more) + 1, len(right := references(record.get("ref") or ""))) > MOST:
+        raise RowError("too many images", f"{len(more) + 1} photos and {len(right)} references, more than {MOST} of each")
     shown = dict(zip((f"source{each}" for each in NUMBERED[1:]), more, strict=False))
-    shown |= dict(zip((f"truth{each}" for each in NUMBERED), references(record.get("ref") or ""), strict=False))
+    shown |= dict(zip((f"truth{each}" for each in NUMBERED), right, strict=False))
     texts = {"english": record.text("prompt"), "kind": f"{found[1]}_{'multi' if more else 'single'}"}
     texts |= {"hint": hint} if (hint := (record.get("hint") or "").strip()) else {}
 
@@ -109,7 +92,7 @@ WISEEDIT = Suite(
         SuiteBoard({"scores": scores, "part": part}, figures, partial(among, part, scores == "published"))
         for scores, part in product(("published", "mended"), (*LANGUAGES, COMPLEX.lower()))
     ),
-    published=asked(mended=False),
+    published=layout("wise"),
     files="**/*_[0-9].csv",
 )
-MENDED = replace(WISEEDIT, boards=WISEEDIT.boards[3:], published=asked(mended=True))
+MENDED = replace(WISEEDIT, boards=WISEEDIT.boards[3:], published=layout("wise", mended=True))
