@@ -22,6 +22,8 @@ from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.settings import NO_KEY
+from editjudge.photos.settings import Instructions
+from editjudge.sources.builtin.photos import ROLES
 from tools.settings import profiled
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
@@ -81,7 +83,7 @@ def _named(where: str, node: Any, made: Mapping[str, str]) -> Iterator[Need]:
         return
     for field in (field for field in (*WEIGHTS, *DATA) if isinstance(node.get(field), str) and node[field]):
         name, key = node[field], where if field in ("model", *DATA) else f"{where}.{field}"
-        if field == "model" and "base_url" in node:
+        if field == "model" and "base_url" in node and not node.get("server"):
             yield Need(key, name, node["base_url"], node.get("api_key_env", NO_KEY))
         elif name not in NO_FILE and (field != "head" or "model" in node):  # else a kind of head, to be trained
             yield Need(key, made.get(name, name), data=field in DATA)
@@ -108,7 +110,7 @@ def questions(values: Values) -> dict[str, int | None]:
         replies = sum(
             each.get("runs", 1) * rubrics.questions(suites.rubrics_of(own, each)).most_asked for own, each in raters
         )
-        asked[f"suite {name}"] = models * replies, _rows(given)
+        asked[f"suite {name}"] = models * replies, _cases(given, values)
     for role, each in (("parser", 1), ("grounder", 1 + edited)):  # a look at the source and at each edit, at most
         if values["grounding"][role]["backend"] != "embedded":
             sought = sum(recipe.regions is not None for recipe in recipes)
@@ -128,6 +130,16 @@ def _rows(given: Values) -> int | None:
     """How many rows a benchmark has, or cases a suite, and so edits of each model."""
     published = FACTS["models"].get(given.get("hub") or str(given.get("path")), {})
     return FACTS["suites"].get(given.get("form"), published.get("rows"))
+
+
+def _cases(given: Values, values: Values) -> int | None:
+    """How many cases a suite has; of edits of the probe's photographs at most: of a photo that no training sees, its
+    single edits and the turns of its dialogues."""
+    asked = values["instructions"]
+    if given["form"] == "photos" and (values["photo_pool"]["photos"], asked["records"]) == ("probe", "graph"):
+        each = asked["per_photo"] + asked["dialogues"] * asked.get("turns_most", Instructions.turns_most)
+        return len(ROLES["benchmark"]) * each
+    return _rows(given)
 
 
 def text(values: Values) -> str:
@@ -236,7 +248,7 @@ def _picture(values: Values) -> float:
 
 def _edits(name: str, given: Values, values: Values) -> Job:
     """All images of an editing model."""
-    shown = [arena_prompts(values), *(_rows(each) for each in values["suites"].values())]
+    shown = [arena_prompts(values), *(_cases(each, values) for each in values["suites"].values())]
     counts = {"data": len(values["tasks"]) * values["filter"]["sample_num"], "benchmark": sum(filter(None, shown))}
     counts = {use: count for use, count in counts.items() if name in used({name: given}, NAMES[use])}
     facts, images = FACTS["models"].get(given.get("model", "").partition("@")[0], {}), sum(counts.values())

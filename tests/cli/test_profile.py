@@ -151,7 +151,8 @@ def test_the_plan_says_all_that_is_needed_without_a_network(monkeypatch, capsys)
     assert "HF_TOKEN: NOT SET" in said
     assert "accept it at huggingface.co/facebook/dinov3-vitb16-pretrain-lvd1689m" in said
     assert "by hand: hf download xiaotanhua/UnicEdit-10M" in said
-    assert "http://127.0.0.1:25932/v1" in said
+    assert "http://127.0.0.1:25941/v1" in said
+    assert "http://127.0.0.1:25932/v1" not in said, "stages start parsers and grounders"
     jobs = {job.stage: job for job in plan.jobs(values)}
     assert jobs["candidates@glm_image"].pieces == 1200 + 737 + 47 + 90 + 1212, "the arena and the suites, no pool"
     assert jobs["questions of the arena"].pieces == 1200 * 91 * 2, "91 pairs of 14 models, both orders, one judge"
@@ -162,6 +163,11 @@ def test_each_figure_of_the_published_profile_is_known_and_names_its_source(monk
     values = applied("published")
     said, jobs = plan.text(values), {job.stage: job for job in plan.jobs(values)}
     assert "unknown" not in said
+    ours = params.load()
+    assert "unknown" not in plan.text(ours), "of the shipped setting, too"
+    made = json.loads(Path("metrics/suite_cases/imgedit_probe.json").read_text())[0]["records"]
+    most = plan.questions(ours)["suite imgedit_probe"] / len(editors.used(ours["editors"], "benchmark"))
+    assert made <= most == 19 * (6 + 3), "a reply an edit: of single ones, and of a dialogue's turns"
     for name in {job.rate for job in jobs.values()} | {"memory", "picture"}:
         given = plan.RATES[name]
         assert given["kind"] in ("measured", "published", "estimated")

@@ -1,25 +1,34 @@
 """The editor behind an API, against a real HTTP server in a process of its own."""
 
 import hashlib
+import sys
 import time
 from collections import Counter
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import openai
+import psutil
 import pytest
 from chat_client import edit_server
+from fake_server import Server
 from pictures import picture as source
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
+from editjudge.editors import making
 from editjudge.editors.api import reply
 from editjudge.editors.api.editor import DOWN, ApiEditor
 from editjudge.editors.protocol import Outcome, Request
 from editjudge.editors.settings import ApiSetting
+from editjudge.models.chat.settings import Program
 from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
+from editjudge.models.serve import launch
+from editjudge.models.serve.launch import free_port
 
+HELPERS = Path(__file__).parents[1] / "helpers"
 KEY = "sk-secret-0123456789"
 HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
 
@@ -67,6 +76,29 @@ def test_every_edit_is_made_once_where_a_tenth_of_the_requests_fail() -> None:
     assert len(failed) == 4
     assert editor.report()["requests"] == 120 + sum(failed.values())
     assert log["flight"]["most"] <= 8 + log["kinds"]["hang"] + log["kinds"]["cut"], "those that the client gave up"
+
+
+def test_a_model_is_served_by_its_stage_a_copy_on_each_group_of_gpus(workdir: Path) -> None:
+    """Copies take turns, each sees its own GPUs, and none is left; without a GPU there is one."""
+    port, words = free_port("127.0.0.1", 0), [sys.executable, str(HELPERS / "edit_server.py"), '{"port": {port}}']
+    server = {"command": words, "health": "/log", "stop_seconds": 5.0}
+    how = setting(f"http://127.0.0.1:{port}/v1", server=server, max_in_flight=2)
+    with launch.copies("a", how.base_url, how.model, cast(Program, how.server), ["cuda:0,1", "cuda:2,3"]) as urls:
+        assert urls == [f"http://127.0.0.1:{port + n}/v1" for n in range(2)]
+        ApiEditor(how, "a", urls).edit_many(enumerate(request(f"p{n}", n) for n in range(8)), lambda *_: None)
+        assert [sum(Server(url).log()["answered"].values()) for url in urls] == [4, 4]
+        seen = [Path(f"/proc/{each.pid}/environ").read_text() for each in psutil.Process().children()]
+        shown = [text.partition("CUDA_VISIBLE_DEVICES=")[2].partition("\0")[0] for text in seen]
+        assert {"0,1", "2,3"} <= set(shown)
+    kept: dict[str, Outcome] = {}
+    figures = making.make("a", how, [iter([("k", request("p", 1))])], 1, kept.__setitem__)
+    assert (figures["outcomes"], kept["k"].kind) == ({"done": 1}, None)
+    assert not launch.healthy(f"http://127.0.0.1:{port}/log"), "it ends with the stage"
+    broken = setting(how.base_url, server=server | {"command": [sys.executable, "-c", "print('no GPU'); exit(3)"]})
+    with pytest.raises(
+        launch.ServingError, match=r"(?s)the server of a ended with code 3.*work/serve/a-\d+.log.*no GPU"
+    ):
+        making.make("a", broken, [iter([("k", request("p", 1))])], 1, kept.__setitem__)
 
 
 def test_no_more_are_in_flight_than_allowed_and_the_pace_is_kept() -> None:

@@ -144,17 +144,23 @@ def test_each_worker_sees_its_own_gpus_before_cuda_is_started(monkeypatch: pytes
     seen: set[str] = set()
     requests = (request(str(number), "") for number in range(6))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,MIG-a,MIG-b,8")
-    places = making.groups("m", 5, 2)
+    places = workers.groups("editors.m.gpus_per_worker", 5, 2)
     making.run_pool(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
     assert seen == {"cuda, sees 4,5, CUDA False", "cuda, sees MIG-a,MIG-b, CUDA False"}
 
 
 def test_gpus_are_grouped_and_too_few_are_an_error() -> None:
-    assert making.groups("m", 3, 1) == ["cuda:0", "cuda:1", "cuda:2"]
-    assert making.groups("m", 2, 2) == ["cuda:0,1"]
-    assert making.groups("m", 0, 4) == ["cpu"]
+    """A worker's or a server's places, on a machine of 8, 6, 2, 1 and no GPUs."""
+    where = "editors.m.gpus_per_worker"
+    each = {
+        gpus: [len(workers.groups(where, gpus, size)) for size in (1, 2, 4) if size <= gpus] for gpus in (8, 6, 2, 1)
+    }
+    assert each == {8: [8, 4, 2], 6: [6, 3, 1], 2: [2, 1], 1: [1]}
+    assert workers.groups(where, 6, 4) == ["cuda:0,1,2,3"], "two stay idle"
+    assert workers.groups(where, 3, 1) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert workers.groups(where, 0, 4) == ["cpu"]
     with pytest.raises(ParamsError, match=r"editors\.m\.gpus_per_worker is 4, but only 2 GPUs are visible"):
-        making.groups("m", 2, 4)
+        workers.groups(where, 2, 4)
 
 
 STAGE = """

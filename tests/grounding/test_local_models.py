@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tiny_base
 import tiny_models
 import torch
+import yaml
 from chat_client import grounded
 from safetensors.torch import load_file, save_file
 
@@ -26,6 +28,7 @@ from editjudge.vision.detectors import GroundingDino
 
 ROOT = Path(__file__).parents[2]
 REMOVE = load_recipe(ROOT / "pipelines/object_centric/subject_remove.yaml")
+RESIZE = load_recipe(ROOT / "pipelines/object_centric/size_adjustment.yaml")
 REPLACE = load_recipe(ROOT / "pipelines/object_centric/subject_replace.yaml")
 PORTRAIT = load_recipe(ROOT / "pipelines/human_centric/ps_human.yaml")
 BOXES = '{"objects": [{"label": "red square", "bbox_2d": [100, 200, 300, 400]}'
@@ -71,6 +74,24 @@ def test_a_qwen_names_objects_and_finds_boxes_as_one_behind_an_endpoint(tmp_path
     assert again.found == found.found
     assert again.report() == found.report()
     assert {role: (a.asked, a.reused) for role, a in again.accounts.items()} == {"parser": (0, 1), "grounder": (0, 2)}
+
+
+def test_both_are_served_by_the_stage_one_after_the_other_and_nothing_is_left_running(workdir, rng) -> None:
+    """The embedded server; a grounder that is asked about sources and edits starts once."""
+    (workdir / "params.yaml").write_text(yaml.safe_dump({"serve": {"port": 0}}))
+    parser = qwen(tiny_base.save_saying('{"objects": ["red square"]}', workdir / "parser"))
+    grounder = qwen(tiny_base.save_saying(BOXES, workdir / "grounder"))
+    rows = tuple(each[:2] for each in pool(rng, "Make that red thing larger."))
+    served = [how | {"backend": "served", "max_in_flight": 4} for how in (parser, grounder)]
+    found = run(rows, RESIZE, *served, workdir / "c")
+    assert found.found == run(rows, RESIZE, parser, grounder, workdir / "d").found, "as in this process"
+    assert found.found["k0", "m0"] == Grounded(SOUGHT, SOUGHT)
+    again = run(rows, RESIZE, *served, workdir / "c")
+    assert {role: (a.asked, a.reused) for role, a in again.accounts.items()} == {"parser": (0, 1), "grounder": (0, 3)}
+    logs = sorted(log.name.partition("-")[0] for log in Path("work/serve").iterdir())
+    assert logs == ["grounder", "parser"], "none where no question is new"
+    words = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert not [each for each in words if str(workdir) in each]
 
 
 def test_a_reply_about_an_image_may_be_longer() -> None:

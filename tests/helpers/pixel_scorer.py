@@ -60,7 +60,7 @@ class Served:
 
     def __enter__(self) -> Self:
         self.thread.start()
-        while not launch.healthy("127.0.0.1", self.port):
+        while not launch.healthy(f"http://127.0.0.1:{self.port}/health"):
             time.sleep(0.02)
         return self
 

@@ -84,10 +84,11 @@ class Rehearsal(Clone):
         with contextlib.chdir(self.folder):
             settings.apply(values, "rehearsal")
         reduce(values, few)
-        for role in ("parser", "grounder"):
-            values["grounding"][role]["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
-        for asked in (values["photo_pool"]["captioner"], values["instructions"]["writer"]):
-            asked["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
+        roles = {"grounding": ("parser", "grounder"), "photo_pool": ("captioner",), "instructions": ("writer",)}
+        for section, role in ((section, role) for section, own in roles.items() for role in own):
+            # One server with answers of every form in the place of those that stages start: no tiny model has them.
+            address = {"backend": "endpoint", "base_url": f"http://{HOST}:{ports['grounding']}/v1"}
+            values[section][role] = address | {"model": values[section][role]["model"]}
         for entry in values["editors"].values():
             if entry["kind"] == "api":
                 entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"

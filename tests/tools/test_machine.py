@@ -43,7 +43,7 @@ GAPS = [
     ({"gpus": ()}, r"torch sees no GPU: .* would run on the CPU"),
     ({"gpus": (48.0,) * 8}, r"editors\.qwen_image_edit: 54 GB of weights for a GPU of 48"),
     ({"gpus": (85.0,) * 6}, r"train_judge\.global_batch: 16 pairs cannot be shared out evenly over 6 processes"),
-    ({"disk": 800.0}, r"800 GB are free here, 6,6\d\d are needed at most: 5,926 to fetch, 6\d\d to make"),
+    ({"disk": 800.0}, r"800 GB are free here, 6,6\d\d are needed at most: 5,934 to fetch, 6\d\d to make"),
 ]
 
 
@@ -131,9 +131,9 @@ def test_licences_and_servers_are_asked_for_once_each(
     with contextlib.chdir(ROOT):
         lines = machine.gaps(published, WHOLE, online=True)
     gated = ["facebook/dinov3-vitb16-pretrain-lvd1689m", "black-forest-labs/FLUX.1-Kontext-dev"]
-    assert asked == [*gated, *(f"http://127.0.0.1:{port}/v1/models" for port in (25941, 25942, 25943, 25931, 25932))]
+    assert asked == [*gated, *(f"http://127.0.0.1:{port}/v1/models" for port in (25941, 25942, 25943))]
     assert len(lines) == len(asked)
     assert lines[0].startswith(
         f"{gated[0]}: accept its licence at huggingface.co/{gated[0]}, and set HF_TOKEN (not yet)"
     )
-    assert lines[-1] == "grounding.grounder: nothing answers at http://127.0.0.1:25932/v1 (not yet)"
+    assert lines[-1] == "editors.bagel: nothing answers at http://127.0.0.1:25943/v1 (not yet)"

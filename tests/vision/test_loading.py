@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from threading import Barrier
 from types import SimpleNamespace
 
@@ -45,22 +44,27 @@ def test_threads_that_share_a_model_without_memory_halve_its_batch_once() -> Non
     assert model.batch_size == 1
 
 
-def test_after_one_large_item_as_many_at_a_time_are_tried_again() -> None:
+def test_after_one_large_item_all_are_tried_again_and_only_what_never_fits_is_lost() -> None:
     model, sizes = SimpleNamespace(batch_size=8), list[int]()
 
-    def ask(most: int) -> None:
-        sizes.append(model.batch_size)
-        if model.batch_size > most:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+    def ask(most: int) -> list[int]:
+        """Sizes that were tried in a call where so many fit."""
 
-    for most in [8, 2, *[8] * (2 * loading.FITTED)]:
-        loading.within_memory(model, partial(ask, most))
-    few, more = [2] * loading.FITTED, [4] * loading.FITTED
-    assert sizes == [8, 8, 4, *few, *more, 8]
-    for most in [0, *[1] * (loading.FITTED + 1)]:
+        def one() -> None:
+            sizes.append(model.batch_size)
+            if model.batch_size > most:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        sizes.clear()
         with suppress(loading.NoMemory):
-            loading.within_memory(model, partial(ask, most))
-    assert sizes[len(sizes) - loading.FITTED - 2 :] == [*[1] * loading.FITTED, 2, 1], "what does not fit is tried again"
+            loading.within_memory(model, one)
+        return [*sizes]
+
+    assert [ask(most) for most in (8, 2, 8, 8)] == [[8], [8, 4, 2], [8], [8]]
+    assert [ask(most) for most in (0, 8, 0, 8)] == [[8, 4, 2, 1], [8], [8, 4, 2, 1], [8]], "one record costs itself"
+    small = [len(ask(4)) for _ in range(64)]
+    tried = [n for n, count in enumerate(small) if count == 2]
+    assert tried == [0, 1, 3, 7, 15, 23, 31, 39, 47, 55, 63], "what never fits is tried ever less often"
 
 
 def test_inference_is_in_true_float32_and_repeats() -> None:

@@ -217,7 +217,7 @@ def served(name: str) -> int:
     port = free_port(HOST, 0)
     config = uvicorn.Config({"chat": chat_app, "reward": reward_app}[name](), HOST, port, log_level="critical")
     threading.Thread(target=uvicorn.Server(config).run, daemon=True).start()
-    while not healthy(HOST, port):
+    while not healthy(f"http://{HOST}:{port}/health"):
         time.sleep(0.02)
     return port
 
@@ -265,7 +265,7 @@ def asked(name: str, where: str, path: Path) -> object:
             if how in HALF:
                 client.shutdown(socket.SHUT_WR)
         answer = received(client)
-    assert healthy(HOST, port), "the server is gone"
+    assert healthy(f"http://{HOST}:{port}/health"), "the server is gone"
     status, _, said = answer.partition(b"\r\n\r\n")
     code = int(status.split(b" ")[1]) if status else 0
     assert code < 500 or code == 503, f"{code}: {said[:200]!r}"

@@ -3,16 +3,17 @@
 import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from editjudge.core.code import identity
-from editjudge.core.params import ParamsError
 from editjudge.editors import protocol
 from editjudge.editors.procedural import ProceduralEditor
 from editjudge.editors.protocol import Editor, Keep, Outcome, Request, Requests
 from editjudge.editors.settings import ApiSetting, DiffusersSetting, Making, ProceduralSetting
 from editjudge.engine import progress
-from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, spread
+from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, groups, spread
+from editjudge.models.serve import launch
 
 DIFFUSERS, OPENAI = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # load torch, and aiohttp
 
@@ -47,14 +48,19 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
         if isinstance(setting, ApiSetting):
             from editjudge.editors.api.editor import ApiEditor
 
-            editor = ApiEditor(setting, model)
-            for requests in rounds:
-                editor.edit_many(requests, kept)
+            with ExitStack() as servers:
+                urls = [setting.base_url]
+                if (server := setting.server) is not None:
+                    places = groups(f"editors.{model}.server.gpus", gpus_apart("torch"), server.gpus)
+                    urls = servers.enter_context(launch.copies(model, urls[0], setting.model, server, places))
+                editor = ApiEditor(setting, model, urls)
+                for requests in rounds:
+                    editor.edit_many(requests, kept)
             return editor.report()
         if isinstance(setting, DiffusersSetting):  # before any worker is started
             gpus = gpus_apart(DIFFUSERS)  # loads diffusers and torch for the workers; this process needs none
             spread(functools.partial(_check, f"editors.{model}"), [setting], "editors")
-            where = groups(model, gpus, setting.gpus_per_worker)[:count]
+            where = groups(f"editors.{model}.gpus_per_worker", gpus, setting.gpus_per_worker)[:count]
         else:  # embedded editors have no GPU
             where = ["cpu"] * min(setting.workers or engine().cpus(), count)
         start_one = functools.partial(load, model, setting)
@@ -83,13 +89,6 @@ def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str)
     from editjudge.editors.diffusers.editor import DiffusersEditor  # torch is for the workers alone
 
     return DiffusersEditor(setting, device)
-
-
-def groups(model: str, gpus: int, size: int) -> list[str]:
-    """As many groups of `size` GPUs as there are; GPUs beyond them stay idle. The CPU on a machine without."""
-    if 0 < gpus < size:
-        raise ParamsError(f"editors.{model}.gpus_per_worker is {size}, but only {gpus} GPUs are visible")
-    return [f"cuda:{','.join(map(str, range(at, at + size)))}" for at in range(0, gpus - size + 1, size)] or ["cpu"]
 
 
 def _check(where: str, setting: DiffusersSetting) -> None:

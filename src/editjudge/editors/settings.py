@@ -13,13 +13,14 @@ from editjudge.core import params
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.settings import FORBID, Amount, Count, FileName, Flag, ModelName, Real, Text, Whole, Wrong
 from editjudge.core.settings import read as read_setting
-from editjudge.models.chat.settings import NO_KEY, Address, Seconds, Tries, key_from
+from editjudge.models.chat.settings import NO_KEY, Address, Program, Seconds, Tries, key_from
 
 AS_PUBLISHED = "auto"  # in place of the name of a pipeline's class: the one that the model's own files name
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
 RUNNING = frozenset(
     {"workers", "timeout", "gpus_per_worker", "offload", "base_url", "api_key_env", "per_minute", "max_in_flight",
-     "connect_timeout", "tries", "megabytes", "price", "budget", "use"}
+     "connect_timeout", "tries", "megabytes", "price", "budget", "use",
+     "server"}
 )  # fmt: skip
 Api: TypeAlias = Literal["openai", "gemini", "chat_images", "seedream", "bfl", "fal", "replicate", "dashscope"]
 CHOOSES_FIELD = ("bfl", "fal", "replicate", "seedream")  # whose models name the source's field themselves
@@ -146,7 +147,7 @@ class ApiSetting:
     api_key_env: the environment variable with the key. data, benchmark: more fields of a request for the pools and for
     the arena, such as size and quality. send_seed: whether each request has its record's seed. per_minute: requests; 0:
     no limit. timeout, connect_timeout: seconds of one try. megabytes: of an image that comes. price: money an image.
-    ask: the quality, 1 to 5, asked for in words."""
+    ask: the quality, 1 to 5, asked for in words. server: what is started; None: it runs already."""
 
     kind: Literal["api"] = "api"
     base_url: Address
@@ -166,6 +167,7 @@ class ApiSetting:
     megabytes: Annotated[Real, Field(ge=0.001, le=1000)] = 32.0
     price: Amount = 0.0
     budget: ImageBudget = field(default_factory=ImageBudget)
+    server: Program | None = None
     ask: Ask | None = None
     use: Uses = USES
 

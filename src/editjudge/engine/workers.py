@@ -369,6 +369,15 @@ def devices_of(where: str, name: str) -> list[str]:
     return [name]
 
 
+def groups(where: str, gpus: int, size: int) -> list[str]:
+    """As many groups of `size` GPUs as there are, each a worker's or a server's place; GPUs beyond them stay idle.
+
+    The CPU on a machine without GPUs. ParamsError, at `where`: there are fewer than `size`."""
+    if 0 < gpus < size:
+        raise ParamsError(f"{where} is {size}, but only {gpus} GPUs are visible")
+    return [f"cuda:{','.join(map(str, range(at, at + size)))}" for at in range(0, gpus - size + 1, size)] or ["cpu"]
+
+
 def gpus_apart(*modules: str) -> int:
     """How many GPUs there are for workers, without torch in this process; theirs have the modules as they start."""
     engine().import_ahead(*modules)

@@ -8,6 +8,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -113,9 +114,13 @@ def ground(
     model, FileError for a broken prompt, ParamsError for a model of this machine that cannot be had."""
     if recipe.regions is None:
         return Grounding(own=lambda _: Grounded())
-    run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
+    with ExitStack() as opened:
+        return _ground(pool, recipe, _Run(recipe.regions, settings.found(setting), cache, Grounding(), opened))
+
+
+def _ground(pool: Iterable[tuple[records.Row, Rows]], recipe: Recipe, run: "_Run") -> Grounding:
     how, of_people = run.setting.grounder, recipe.pipeline == "human_centric"
-    if isinstance(how, EmbeddedSetting) and (not of_people or isinstance(setting.parser, EmbeddedSetting)):
+    if isinstance(how, EmbeddedSetting) and (not of_people or isinstance(run.setting.parser, EmbeddedSetting)):
         run.result.own = lambda prompt: run.own(prompt, run.named([prompt], of_people)[prompt["key"]])
         return run.result
     done = [(prompt, [row for row in rows if row["status"] == "done"]) for prompt, rows in pool]
@@ -137,12 +142,16 @@ def _failed(kind: str, reason: str) -> Grounded:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run over the candidates of a task; it counts in `result.accounts` what its models are asked."""
+    """One run over the candidates of a task; it counts in `result.accounts` what its models are asked.
+
+    opened: closes what is in `models`, the model by role: one at a time, since a server takes all GPUs."""
 
     sought: Sought
     setting: GroundingSetting
     cache: resume.RecordCache
     result: Grounding
+    opened: ExitStack
+    models: dict[str, Model] = field(default_factory=dict)
 
     def ask(
         self, role: str, place: str, setting: Parser, inquiries: Mapping[Any, Inquiry], schema: dict[str, Any]
@@ -153,10 +162,13 @@ class _Run:
         A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
         run. EndpointError: the endpoint refuses key or model."""
-        account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
+        if role not in self.models:
+            self.opened.close()
+            self.models.clear()
+            account = self.result.accounts[role] = Account(role, setting.price, setting.budget)
+            self.models[role] = self.opened.enter_context(Model(setting, self.cache, account))
         form = InquiryForm.of(inquiries.values(), schema)
-        with Model(setting, self.cache, account) as model:
-            found = model.answers(form, list(inquiries.values()))
+        found = self.models[role].answers(form, list(inquiries.values()))
         return {name: _read(place, finding) for name, [finding] in zip(inquiries, found, strict=True)}
 
     def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:

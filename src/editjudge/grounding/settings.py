@@ -8,14 +8,14 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Count, ModelName, Positive, Share, Text
 from editjudge.grounding.prompts import Coordinates
+from editjudge.models.chat import settings as chat
 from editjudge.models.chat.models import at_hand
-from editjudge.models.chat.settings import EmbeddedSetting, InquirySetting, LocalInquirySetting
 from editjudge.vision import folders
 from editjudge.vision.folders import Precision
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class GrounderSetting(InquirySetting):
+class GrounderSetting(chat.InquirySetting):
     """A grounder. coordinates: in which its boxes are."""
 
     coordinates: Coordinates = "thousandths"
@@ -38,16 +38,16 @@ class DetectorSetting:
     overlap: Share = 0.8
 
 
-Parser: TypeAlias = InquirySetting | LocalInquirySetting
-Grounder: TypeAlias = GrounderSetting | LocalInquirySetting | DetectorSetting
+Parser: TypeAlias = chat.AnyInquirySetting
+Grounder: TypeAlias = GrounderSetting | chat.ServedInquirySetting | chat.LocalInquirySetting | DetectorSetting
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class GroundingSetting:
     """Section `grounding`: who names the objects of an edit, and who finds their boxes."""
 
-    parser: Annotated[EmbeddedSetting | Parser, Field(discriminator="backend")] = EmbeddedSetting()
-    grounder: Annotated[EmbeddedSetting | Grounder, Field(discriminator="backend")] = EmbeddedSetting()
+    parser: Annotated[chat.EmbeddedSetting | Parser, Field(discriminator="backend")] = chat.EmbeddedSetting()
+    grounder: Annotated[chat.EmbeddedSetting | Grounder, Field(discriminator="backend")] = chat.EmbeddedSetting()
 
 
 def found(setting: GroundingSetting) -> GroundingSetting:
@@ -57,6 +57,6 @@ def found(setting: GroundingSetting) -> GroundingSetting:
         where = f"grounding.{name}.model"
         if isinstance(role, DetectorSetting):
             roles[name] = replace(role, model=str(folders.find(where, role.model, folders.GROUNDING_DINO)))
-        elif isinstance(role, LocalInquirySetting):
+        elif isinstance(role, chat.LocalSetting):
             roles[name] = at_hand(f"grounding.{name}", role)
     return replace(setting, **roles)

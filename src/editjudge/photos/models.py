@@ -16,7 +16,7 @@ from editjudge.engine.workers import Load, Workers, devices_of, engine
 from editjudge.measures.annotation.slots import weights_version
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
-from editjudge.models.chat.settings import BuiltInSetting, InquirySetting, LocalInquirySetting
+from editjudge.models.chat.settings import AnyInquirySetting, BuiltInSetting
 from editjudge.models.endpoint.spending import Account
 from editjudge.photos import locating, pool, writers
 from editjudge.photos.edits import Writer
@@ -166,7 +166,7 @@ class PhotoModels(ExitStack):
             return partial(writers.fill_templates, seed=setting.seed)
         return partial(writers.write, ask=self._ask("instructions.writer", "writer", setting.writer))
 
-    def _ask(self, where: str, role: str, setting: InquirySetting | LocalInquirySetting) -> writers.Ask:
+    def _ask(self, where: str, role: str, setting: AnyInquirySetting) -> writers.Ask:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
         setting = at_hand(where, setting)
         account = self.accounts.setdefault(role, Account(role, setting.price, setting.budget))

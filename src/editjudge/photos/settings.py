@@ -64,7 +64,7 @@ class PhotoPool:
     photos: FileName
     filters: PoolFilters
     aesthetic: Aesthetic
-    captioner: Annotated[chat.EmbeddedSetting | chat.InquirySetting | chat.LocalInquirySetting, BACKEND]
+    captioner: Annotated[chat.EmbeddedSetting | chat.AnyInquirySetting, BACKEND]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -150,7 +150,7 @@ class Instructions:
     test_share: Share
     objects: ObjectThresholds
     background: RegionThresholds
-    writer: Annotated[BuiltIn[Literal["templates"]] | chat.InquirySetting | chat.LocalInquirySetting, BACKEND]
+    writer: Annotated[BuiltIn[Literal["templates"]] | chat.AnyInquirySetting, BACKEND]
 
     def __post_init__(self) -> None:
         if isinstance(self.writer, BuiltIn) and (more := [t for t in self.types if t not in TEMPLATES]):

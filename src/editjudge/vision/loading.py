@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOCK = Lock()
-FITTED = 8
+FITTED = 8  # calls at most that stay small before all are tried again
 
 
 def check_device(where: str, device: str) -> None:
@@ -142,27 +142,31 @@ class NoMemory(ValueError):
 def within_memory(model: Any, ask: Callable[[], T]) -> T:
     """`ask`, of a model with a batch_size; out of memory: again with half of it; threads may share the model.
 
-    After each FITTED calls that fit, twice as many are tried, up to all: one large item slows nothing down for long.
-    NoMemory: not even one at a time fits."""
+    The next call tries all at full size again: one large item slows nothing down. Where that fails, too, twice as many
+    calls as before stay small, FITTED at most. NoMemory: not even one at a time fits, which no later call pays for."""
     import torch
 
+    own = getattr(model, "batch_size", 1)
+    whole, pause, left = getattr(model, "halved", (own, 0, 0))
+    if own < whole and left <= 0:
+        model.batch_size = whole
     while True:
         size = getattr(model, "batch_size", 1)
-        whole, fitted = getattr(model, "halved", (size, 0))
         try:
             found = ask()
         except torch.OutOfMemoryError:
             pass  # what the call still holds is freed with its traceback
         else:
-            if size < whole:
-                model.halved = whole, (fitted + 1) % FITTED
-                if fitted + 1 == FITTED:
-                    model.batch_size = min(2 * size, whole)
+            if size < whole or pause:
+                model.halved = (whole, pause, left - 1) if size < whole else (whole, 0, 0)
             return found
         torch.cuda.empty_cache()
+        if size >= whole:
+            pause = left = min(max(1, 2 * pause), FITTED)
         if size == 1:
+            model.halved = whole, pause, 0
             raise NoMemory(OUT_OF_MEMORY)
-        model.batch_size, model.halved = min(model.batch_size, size // 2), (whole, 0)
+        model.batch_size, model.halved = min(model.batch_size, size // 2), (whole, pause, left)
 
 
 def answers(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[Any]:

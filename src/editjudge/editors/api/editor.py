@@ -5,9 +5,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,22 +34,24 @@ OF_THE_LINE = ("max_in_flight", "per_minute", "timeout", "connect_timeout", "tri
 
 
 class ApiEditor:
-    """Edits through the endpoint of its setting, in one run; `name` is its entry's. ParamsError where there is no key.
+    """Edits through the endpoint of its setting, in one run; `name` is its entry's; urls: of copies that take turns in
+    the place of its base_url. ParamsError where there is no key.
 
     Kinds of failures: refused (by the provider's policy), wrong_output and bad_source will be the same another time.
     All others pass, and should be asked for again by another run: budget (not asked for: the run's budget is spent),
     timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down)."""
 
-    def __init__(self, setting: ApiSetting, name: str) -> None:
+    def __init__(self, setting: ApiSetting, name: str, urls: Sequence[str] = ()) -> None:
         self.setting, self.name = setting, name
         self.form: form.Form = import_module(setting.module).FORM
-        self.line = Connection(
+        line = Connection(
             setting.base_url,
             setting.key(),
             header=self.form.header,
             most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
             **{field: getattr(setting, field) for field in OF_THE_LINE},
         )
+        self.lines = [replace(line, base_url=url) for url in urls or [setting.base_url]]
         self.most = setting.budget.images or sys.maxsize  # requests that may be paid for
         if setting.budget.money:
             self.most = min(self.most, int(setting.budget.money / setting.price + SLIP))
@@ -80,15 +85,18 @@ class ApiEditor:
         }
 
     async def _edit_many(self, requests: Requests, keep: Keep) -> None:
-        setting, most = self.setting, self.setting.max_in_flight
+        setting, most = self.setting, self.setting.max_in_flight * len(self.lines)
         limits = DownloadLimits(most, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
         # Threads, not the engine: they decode and encode, in C, while this one waits for the endpoint.
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(most) as self.pool:
             own = _place(setting.base_url)[1:]  # images by address come from public hosts, and from the endpoint's own
             with closing(Downloads(Path(folder), limits, own=own)) as self.fetched:
-                async with Endpoint(self.line, self.retries) as self.endpoint, asyncio.TaskGroup() as group:
-                    for _ in range(WAITING * most):
-                        group.create_task(self._work(requests, keep))
+                async with AsyncExitStack() as opened:
+                    ends = [await opened.enter_async_context(Endpoint(line, self.retries)) for line in self.lines]
+                    self.endpoints = cycle(ends)
+                    async with asyncio.TaskGroup() as group:
+                        for _ in range(WAITING * most):
+                            group.create_task(self._work(requests, keep))
 
     async def _work(self, requests: Requests, keep: Keep) -> None:
         for name, request in requests:
@@ -129,7 +137,7 @@ class ApiEditor:
         answer: bytes | str
         try:
             path = self.form.path(self.setting.model)
-            answer, _, _ = await self.endpoint.post(path, write, self.form.read, failed)
+            answer, _, _ = await next(self.endpoints).post(path, write, self.form.read, failed)
         except CallFailed as failure:
             raise self._failure(failure) from None
         self.answered, self.failed_in_a_row = True, 0

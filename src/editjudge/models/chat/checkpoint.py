@@ -15,10 +15,11 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from torch import nn
 from torch.nn.functional import linear
-from transformers import AutoConfig, ProcessorMixin
+from transformers import AutoConfig, AutoImageProcessor, ProcessorMixin
 from transformers.image_utils import SizeDict
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
+from transformers.utils.import_utils import is_torchvision_available
 
 from editjudge.core import checkpoints, images
 from editjudge.core.errors import FileError
@@ -126,6 +127,9 @@ def load_processor(model_dir: str | Path) -> Any:
             config = AutoConfig.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
             kind = PROCESSOR_MAPPING[type(config)]
         processor = without_video(kind).from_pretrained(str(model_dir), local_files_only=True)
+        if is_torchvision_available():  # its resizing is another, by a level of a few pixels, than that of trainings
+            shown = AutoImageProcessor.from_pretrained(str(model_dir), local_files_only=True, backend="pil")
+            processor.image_processor = shown
         processor.apply_chat_template(CHAT, tokenize=False)
     except Exception as error:  # tokenizers raises Exception itself
         raise FileError(f"{model_dir} has no processor that can be used: {' '.join(str(error).split())}") from error

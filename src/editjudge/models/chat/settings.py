@@ -48,6 +48,20 @@ BatchSize: TypeAlias = Annotated[Positive, Field(le=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
+class Program:
+    """A program that serves the model as long as the stage asks it: a copy on each group of `gpus` GPUs, which it alone
+    sees, on the port of base_url and those behind it.
+
+    command: its words, {port} and {model} filled in. health: the path that answers 200 when it is ready."""
+
+    command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    gpus: Annotated[Positive, Field(le=64)] = 1
+    health: Text = "/health"
+    start_seconds: Seconds = 1800.0
+    stop_seconds: Seconds = 15.0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class ChatModelSetting:
     """What all chat models share: how they sample, how often they are asked, and for how much.
 
@@ -180,6 +194,15 @@ class InquirySetting(EndpointSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
+class ServedInquirySetting(ServedSetting):
+    """A model that is asked so, and served as long as a stage asks it."""
+
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    passes: Literal[1] = 1
+    logprobs: Literal[0] = 0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class LocalInquirySetting(TransformersSetting):
     """A model on this machine that is asked so."""
 
@@ -190,6 +213,7 @@ class LocalInquirySetting(TransformersSetting):
     max_pixels: Count = 1_310_720
 
 
+AnyInquirySetting: TypeAlias = InquirySetting | ServedInquirySetting | LocalInquirySetting
 AnyModelSetting: TypeAlias = Annotated[
     TransformersSetting | EndpointSetting | ServedSetting, Field(discriminator="backend")
 ]

@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urljoin, urlsplit
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
@@ -28,11 +29,12 @@ from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
 from editjudge.engine import local
-from editjudge.engine.workers import engine
-from editjudge.models.chat.settings import LocalSetting
+from editjudge.engine.workers import engine, groups
+from editjudge.models.chat.settings import LocalSetting, Program
 from editjudge.models.weights.adapter import image_settings, image_sizes, read_config
 
 LAST_LINES = 15
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # one of which shows that a model sees images
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can reserve for an adapter
 # vLLM fetches no weights and reports nothing; on Ray it puts as many copies on each node as there is room for.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -101,25 +103,53 @@ def running(checkpoint: LocalSetting, how: Serving) -> Iterator[Running]:
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
-    words = command(checkpoint, how, port)
+    words, name = command(checkpoint, how, port), f"{Path(checkpoint.model).resolve().name}-{port}"
+    with started(name, words, environment(how), how.stop_seconds) as (process, log):
+        wait_until_healthy(process, how.engine, f"http://{how.host}:{port}/health", how.start_seconds, log)
+        yield Running(f"http://{how.host}:{port}/v1", checkpoint.lora or checkpoint.model, process, log)
+
+
+@contextmanager
+def started(
+    name: str, words: list[str], env: Mapping[str, str], stop_seconds: float
+) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """A program as long as the block lasts, and its log, work/serve/<name>.log; it ends as `running` says."""
     ends = partial(local.end_with_parent, signal.SIGTERM)  # which they clean up after
-    log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
+    log = work("serve", f"{name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         own: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out, "start_new_session": True}
-        process = subprocess.Popen(words, env=environment(how), preexec_fn=ends, **own)
+        process = subprocess.Popen(words, env=env, preexec_fn=ends, **own)
         try:
-            wait_until_healthy(process, how, port, log)
-            yield Running(f"http://{how.host}:{port}/v1", checkpoint.lora or checkpoint.model, process, log)
+            yield process, log
         finally:  # SIGTERM to the server and its children; after a while, or if interrupted, SIGKILL to what is left
             try:
                 with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                     os.killpg(process.pid, signal.SIGTERM)
-                    process.wait(how.stop_seconds)
+                    process.wait(stop_seconds)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+@contextmanager
+def copies(name: str, url: str, model: str, how: Program, places: Sequence[str]) -> Iterator[list[str]]:
+    """The addresses of a program's copies, `url` and the ports behind it: one at each place (`workers.groups`), of
+    which it sees the GPUs alone. All load at the same time, and end as `running` says. ServingError as there."""
+    address, urls, begun = urlsplit(url), list[str](), list[Any]()
+    host, first = address.hostname or "", address.port or 80
+    with ExitStack() as opened:
+        for n, place in enumerate(places):
+            port, gpus = free_port(host, first + n), local.visible(place)
+            words = [word.replace("{port}", str(port)).replace("{model}", model) for word in how.command]
+            env = os.environ | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
+            begun.append(opened.enter_context(started(f"{name}-{port}", words, env, how.stop_seconds)))
+            urls.append(address._replace(netloc=f"{host}:{port}").geturl())
+        for each, (process, log) in zip(urls, begun, strict=True):
+            healthy_at = urljoin(each, how.health)
+            wait_until_healthy(process, f"the server of {name}", healthy_at, how.start_seconds, log)
+        yield urls
 
 
 def environment(how: Serving) -> dict[str, str]:
@@ -162,20 +192,22 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
         program = shutil.which(how.program)
         if program is None:
             raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
-        copies = how.data_parallel or max((len(how.devices) or engine().gpus()) // how.tensor_parallel, 1)
+        gpus = len(how.devices) or engine().gpus()
+        count = how.data_parallel or len(groups("serve.tensor_parallel", gpus, how.tensor_parallel))
         begin = [program, "serve", checkpoint.model, *(["--enable-lora"] if adapter else [])]
         flags |= {
             "served-model-name": checkpoint.model,
             "tensor-parallel-size": how.tensor_parallel,
-            "data-parallel-size": copies,
+            "data-parallel-size": count,
             "gpu-memory-utilization": how.gpu_memory_utilization,
             "max-num-seqs": how.max_num_seqs,
-            "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
             "generation-config": "vllm",
         }
-        if copies > 1 and not how.devices and engine().__name__.endswith(".ray"):
+        if any(Path(checkpoint.model, name).is_file() for name in PROCESSORS):  # vLLM refuses it for one of words alone
+            flags["limit-mm-per-prompt"] = json.dumps({"image": how.images, "video": 0})
+        if count > 1 and not how.devices and engine().__name__.endswith(".ray"):
             here = max(1, local.gpus() // how.tensor_parallel)  # copies; the others go to other nodes
-            flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, copies)}
+            flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, count)}
         if not checkpoint.enable_thinking:
             flags["default-chat-template-kwargs"] = json.dumps({"enable_thinking": False})
         shown = image_settings(Path(adapter)) if adapter else {}
@@ -203,23 +235,23 @@ def free_port(host: str, port: int) -> int:
         return probe.getsockname()[1]
 
 
-def wait_until_healthy(process: subprocess.Popen, how: Serving, port: int, log: Path) -> None:
-    """Until GET /health answers 200, with a line that counts the seconds. ServingError: see `running`."""
-    start, form = time.monotonic(), f"{how.engine} starts: {{n:.0f}} s of at most {{total:.0f}} s"
-    with tqdm(total=how.start_seconds, bar_format=form, mininterval=1.0, file=sys.stderr) as bar:
-        while not healthy(how.host, port):
+def wait_until_healthy(process: subprocess.Popen, what: str, url: str, most: float, log: Path) -> None:
+    """Until `url` answers 200, with a line that counts the seconds, `most` at most. ServingError: see `running`."""
+    start, form = time.monotonic(), f"{what} starts: {{n:.0f}} s of at most {{total:.0f}} s"
+    with tqdm(total=most, bar_format=form, mininterval=1.0, file=sys.stderr) as bar:
+        while not healthy(url):
             bar.update(time.monotonic() - start - bar.n)
             if process.poll() is not None:
-                raise ServingError(f"{how.engine} ended with code {process.returncode} while starting{tail(log)}")
-            if bar.n > how.start_seconds:
-                raise ServingError(f"{how.engine} is not healthy after {how.start_seconds:.0f} s{tail(log)}")
+                raise ServingError(f"{what} ended with code {process.returncode} while starting{tail(log)}")
+            if bar.n > most:
+                raise ServingError(f"{what} is not healthy after {most:.0f} s{tail(log)}")
             time.sleep(0.2)
 
 
-def healthy(host: str, port: int) -> bool:
-    """Whether the server answers. Asked directly: no proxy of the environment is between."""
+def healthy(url: str) -> bool:
+    """Whether the server answers there. Asked directly: no proxy of the environment is between."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with suppress(OSError, http.client.HTTPException), direct.open(f"http://{host}:{port}/health", timeout=5) as answer:
+    with suppress(OSError, http.client.HTTPException), direct.open(url, timeout=5) as answer:
         return bool(answer.status == 200)
     return False
 

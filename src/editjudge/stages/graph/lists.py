@@ -40,7 +40,8 @@ def fillings(values: Values, stages: Iterable[str]) -> dict[str, list[str]]:
     vectors = embed.get("vectors", EmbedSetting.vectors) if embed.get("backend") == "precomputed" else ""
     templates = {"vectors": vectors, "selected": values["filter"].get("already_selected") or ""}
     ours = any(each["source"] == "annotations" for each in values["scorer_data"].values())
-    asked = {"pairwise": paired, "judge": judges, "arena": ranking, "rater": raters}
+    asked = {"pairwise": {**paired, **values["grounding"]}, "judge": judges, "arena": ranking, "rater": raters}
+    asked |= {"captioner": pool, "writer": edits}
     photos = ["data/photos/pool.parquet", "data/photos/records.jsonl"] if edits.get("records") == "graph" else []
     found = {
         "task": list(tasks),
@@ -75,7 +76,8 @@ def fillings(values: Values, stages: Iterable[str]) -> dict[str, list[str]]:
     }
     found |= {name: [path.replace("{task}", task) for task in tasks if path] for name, path in templates.items()}
     for role, given in asked.items():
-        found[f"{role}_server"] = ["serve"] if any(each.get("backend") == "served" for each in given.values()) else []
+        served = (isinstance(each, Mapping) and each.get("backend") == "served" for each in given.values())
+        found[f"{role}_server"] = ["serve"] if any(served) else []
     return found
 
 
