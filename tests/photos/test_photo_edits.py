@@ -1,6 +1,9 @@
 """Photographs: the pool, the edits and dialogues that templates ask for, and the stages with models in all places."""
 
+import contextlib
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +75,29 @@ def read(value: dict) -> Photo:
     return photo_records.read(Record(Path("r.jsonl"), 0, value))
 
 
-def graph(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> list[dict]:
-    """The rows that the three stages make."""
-    monkeypatch.chdir(folder)
-    values = {name: VALUES[name] for name in ("photo_pool", "regions", "instructions")}
-    values["instructions"] = values["instructions"] | changes
-    Path("params.yaml").write_text(yaml.safe_dump(values))
-    if not Path("data/photos/records.jsonl").exists():
+@pytest.fixture(scope="module")
+def photographed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the pool and the regions of the committed settings are made; read only."""
+    folder = tmp_path_factory.mktemp("photographed")
+    with contextlib.chdir(folder):
+        Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
         photo_pool.run()
         regions.run()
-    instructions.run()
-    return records.read(Path("data/photos/edits.parquet"), "photo_edits")
+    return folder
+
+
+@pytest.fixture
+def asked(photographed: Path, workdir: Path) -> Callable[..., list[dict]]:
+    """asked(**changes): the rows that the stage instructions makes of them with changed settings."""
+    shutil.copytree(photographed, workdir, dirs_exist_ok=True)
+
+    def run(**changes: object) -> list[dict]:
+        values = {"instructions": VALUES["instructions"] | changes, "photo_pool": VALUES["photo_pool"]}
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        instructions.run()
+        return records.read(Path("data/photos/edits.parquet"), "photo_edits")
+
+    return run
 
 
 def test_the_published_record_is_read_and_written(published: dict) -> None:
@@ -153,8 +168,8 @@ def test_published_records_go_straight_to_instructions(published: dict, workdir:
     assert json.loads(Path("metrics/instructions.json").read_text())[0]["records"] == 8
 
 
-def test_the_probes_edits_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = graph(tmp_path, monkeypatch)
+def test_the_probes_edits_can_be_carried_out(asked: Callable[..., list[dict]]) -> None:
+    rows = asked()
     single, turns = [row for row in rows if row["turn"] is None], [row for row in rows if row["turn"]]
     assert {row["origin"] for row in rows} == (photos.TRAIN | photos.BENCHMARK).keys() - {"moon"}, "too dull"
     assert all((row["split"] == "test") == (row["origin"] in photos.BENCHMARK) for row in rows)
@@ -177,9 +192,9 @@ def test_the_probes_edits_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
         assert damage == 0
         assert (made != source).any(), row["key"]
     before = Path("data/photos/edits.parquet").read_bytes()
-    graph(tmp_path, monkeypatch)
+    asked()
     assert Path("data/photos/edits.parquet").read_bytes() == before
-    assert len(single) > len(graph(tmp_path, monkeypatch, per_photo=2, dialogues=0)) > 0
+    assert len(single) > len(asked(per_photo=2, dialogues=0)) > 0
 
 
 def test_a_photographs_split_is_its_own() -> None:
@@ -194,8 +209,8 @@ def test_a_photographs_split_is_its_own() -> None:
     assert known == {"astronaut": "train", "chelsea": "test"}
 
 
-def test_edits_are_a_source_of_raw_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = graph(tmp_path, monkeypatch)
+def test_edits_are_a_source_of_raw_pairs(asked: Callable[..., list[dict]]) -> None:
+    rows = asked()
     firsts = [row for row in rows if (row["turn"] or 1) == 1 and row["split"] == "train"]
     said = {(row["origin"], row["instruction"]) for row in firsts}
     taken, again = [], 0  # a dialogue may begin with what a single edit asks for
