@@ -15,6 +15,7 @@ from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core.tables import TableError
+from editjudge.judges.protocol import BothOrders, Verdict
 
 N = 300
 OTHER = {"A": "B", "B": "A"}
@@ -68,6 +69,13 @@ def test_compass_counts_as_its_script_would(tmp_path: Path) -> None:
     named["EditReward-Compass accuracy, mean over pairs"] = sum(map(sum, right.values())) / N
     named["EditReward-Compass accuracy, mean over dimensions"] = sum(share.values()) / 3
     assert found == pytest.approx(named, abs=1e-6)
+    near = {item.key: BothOrders(*[Verdict(item.key)] * 3, (0.99994, 0.99991)).score_columns() for item in items}
+    a = {item.key: item.verdict == "Image A" for item in items if item.verdict != "Tie" and item.task == "VC"}
+    found = figures("compass", items, {key: report._said(None, *near[key].values()) for key in a})
+    named = {f"EditReward-Compass accuracy, {name}" for name in ("visual consistency", "mean over pairs")}
+    assert {*found} == named | {"EditReward-Compass accuracy, mean over dimensions"}, "what was not asked is no zero"
+    of_vc = [item for item in items if item.task == "VC"]
+    assert set(found.values()) == {sum(a.values()) / len(of_vc)}, "a hair's difference is one"
 
 
 def built(n: int, chosen: str, images: int = 1) -> dict:
@@ -83,7 +91,7 @@ def test_mmrb2_counts_each_order_and_says_which_prompts_have_several_images(tmp_
     (tmp_path / "edit.json").write_text(json.dumps({"pairs": rows}))
     (tmp_path / "t2i.json").write_text("[]")
     items = load("mmrb2", tmp_path)
-    assert items[0].failed == "prompt has 2 images: a judge is shown one"
+    assert (items[0].failed, items[0].verdict) == ("prompt has 2 images: a judge is shown one", None)
     assert (items[1].source, items[1].a, items[1].b, items[1].instruction) == (png(0), png(1), png(2), "Go.")
     words = {"A": "Image A", "B": "Image B", "T": "Tie", "": None}
     replies = rng.choice(list(words), (N, 2), p=[0.4, 0.4, 0.1, 0.1]).tolist()  # of the second order as it was shown
@@ -136,6 +144,7 @@ def test_scores_are_held_against_peoples_over_all_edits(tmp_path: Path, form: st
     if form == "firm":
         assert found((given - 1) / 4) == pytest.approx(expected, abs=1e-6)
         assert not found(given * 10)
+        assert found(np.full(people.shape, 3.0))["FIRM-Bench MAE, execution"] == np.abs(3 - people[:, 0]).mean()
 
 
 def test_pairs_of_ones_own(tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def bench(
     benches |= {each: dict(zip(("form", "path"), each.split("=", 1), strict=False)) for each in data or ()}
     for file in (file for file in out or () if file.suffix not in boards.WRITERS):
         raise UserError(f"--out {file}: {known(file.suffix, boards.WRITERS)}")
-    wanted = judge or ([] if answers else [next(iter(settings.leaf(values, "judges")))])
+    wanted = judge or ([] if answers else [*settings.leaf(values, "judges")][:1])
+    if not wanted and not answers:
+        raise UserError("no judge: name one (--judge), or give its answers (--answers)")
     judges = dict(_opened(values, wanted, prompt or (), base_url, api_key_env))
     if twice := {*judges} & {file.stem for file in answers or ()}:
         raise UserError(f"--answers: {', '.join(sorted(twice))} is also a --judge: give the file another name")
@@ -130,8 +132,10 @@ def _told(name: str, given: Mapping[str, Any], judges: Mapping[str, Judge]) -> l
     edits = len({(i.dimension, i.instruction, i.source, each) for i in usable for each in (i.a, i.b)})
     if failed := [item for item in items if item.failed]:
         out = sum(item.verdict is None for item in failed)
-        told = f"{len(failed)} of {len(items)} rows cannot be asked ({out} left out, {len(failed) - out} count as wrong)"
-        complain("bench", f"{name}: {told}; the first: {failed[0].where}: {failed[0].failed}")
+        lost = (
+            f"{len(failed)} of {len(items)} rows cannot be asked ({out} left out, {len(failed) - out} count as wrong)"
+        )
+        complain("bench", f"{name}: {lost}; the first: {failed[0].where}: {failed[0].failed}")
     for judge, opened in judges.items():
         complain("bench", f"{judge} on {name}: {asking(opened, len(usable), edits)}")
     return [replace(item, source=b"", a=b"", b=b"") for item in items]
@@ -149,8 +153,9 @@ def asking(judge: Judge, pairs: int, edits: int, more: int = 0) -> str:
     longest = own.max_new_tokens or max(each.max_new_tokens for each in calls)
     usage = Usage(0, images * IMAGE + asked * TEXT, asked * longest, images)
     told = f"{asked:,} questions at most with {images:,} images, {usage.tokens_in:,} tokens read and "
+    again = f"; an unread reply is asked for {own.reply_tries} times" if own.reply_tries > 1 else ""
     money = judge.account.price.of(usage)
-    return f"{told}{usage.tokens_out:,} written" + (f", money {money:,.2f}" if money else "")
+    return f"{told}{usage.tokens_out:,} written{f', money {money:,.2f}' if money else ''}{again}"
 
 
 def rows_of(name: str, found: Mapping[str, Any], dimension: Any = None) -> list[Row]:
@@ -177,6 +182,8 @@ def _print(rows: Sequence[Row], found: Mapping[str, Any]) -> None:
     for name, own in grouped(rows, "benchmark").items():
         print(f"{name}:")
         table(SHOWN, [[row[column] for column in SHOWN] for row in own])
+        for figure, place in dict.fromkeys((row["figure"], row["from"]) for row in own if row["from"] != "here"):
+            print(f"{figure} of other judges: {place}")
         photos, apart = found[name]["judges"][0]["accuracy"]["clusters"], found[name]["between_judges"][0]["pairs"]
         lines = [each | (gap := each["difference"]) | {"needed": power.of_interval(gap, photos)} for each in apart]
         if lines:

@@ -40,7 +40,9 @@ def cases(record: Record) -> list[Case]:
     number, given = record.identifier("idx"), (record.get(f"input_{n}") for n in range(1, int(found[2]) + 1))
     source, *more = [each for each in given if each] or [record["input_1"]]
     if max(len(more) + 1, len(right := references(record.get("ref") or ""))) > MOST:
-        raise RowError("too many images", f"{len(more) + 1} photos and {len(right)} references, more than {MOST} of each")
+        raise RowError(
+            "too many images", f"{len(more) + 1} photos and {len(right)} references, more than {MOST} of each"
+        )
     shown = dict(zip((f"source{each}" for each in NUMBERED[1:]), more, strict=False))
     shown |= dict(zip((f"truth{each}" for each in NUMBERED), right, strict=False))
     texts = {"english": record.text("prompt"), "kind": f"{found[1]}_{'multi' if more else 'single'}"}
