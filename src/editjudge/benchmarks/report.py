@@ -22,7 +22,7 @@ from editjudge.core import params, reading
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.winner import WORTH, ahead
+from editjudge.core.winner import SIDES, WORTH, ahead
 from editjudge.statistics import agreement, calibration, clustered, pointwise, psychometric
 
 Rows = list[Row]
@@ -337,13 +337,14 @@ def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
     """A file's answers by the items' keys. Raises TableError that names file, row and field."""
     keys = {item.key for item in items}
     edits = {(item.group, model) for item in items if item.models for model in item.models}
+    better_first = all(item.verdict == SIDES[exchanged(item.key)] for item in items if item.verdict in SIDES)
     said: dict[Any, Any] = {}  # of an item by its key, or the score of an edit by its prompt and model
     for record in reading.read(reading.Table(path=str(file))):
         try:
             row = record.values
             name: Any = plain(str(row["key"])) if "key" in row else (str(row.get("prompt")), str(row.get("model")))
             possible, what = (keys, "key") if "key" in row else (edits, "fields prompt and model")
-            value = _answer(row, name) if "key" in row else _number(row, "score")
+            value = _answer(row, name if better_first else None) if "key" in row else _number(row, "score")
             if name not in possible:
                 raise RowError(f"{what}: the benchmark has no {name!r:.120}")
             if name in said:
@@ -361,8 +362,9 @@ def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Row]:
     return said
 
 
-def _answer(row: Mapping[str, Any], key: str) -> Row:
-    if {"score_winner", "score_loser"} <= row.keys():  # of the edit that is published as the better one, and the other
+def _answer(row: Mapping[str, Any], key: str | None) -> Row:
+    """key: where the benchmark is published better edit first."""
+    if key and {"score_winner", "score_loser"} <= row.keys():
         better, other = _number(row, "score_winner"), _number(row, "score_loser")
         return _said(None, *((other, better) if exchanged(key) else (better, other)))
     if "winner" not in row and not {"score_a", "score_b"} <= row.keys():
