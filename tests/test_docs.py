@@ -43,6 +43,7 @@ COMMANDS = {
     r"dvc get https": "tests/test_published.py",
     r"make (vllm|gpu)$|dvc exp run -S serve.engine=vllm": "GPU",
     r"editjudge check --machine": "tests/tools/test_machine.py",
+    r"editjudge fetch": "tests/tools/test_fetch.py",
     r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
     r"EDITJUDGE_ENGINE=ray dvc": "tests/engine/test_ray.py",
     r"ray job submit": "a cluster",

@@ -30,6 +30,7 @@ COMMANDS = {
         "check": ("tools.settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
         "profile": ("tools.settings:profile", "Put a profile, such as paper, into params.yaml."),
         "plan": ("tools.plan:plan", "Say what settings or a profile need: downloads, memory, hours, money."),
+        "fetch": ("tools.fetch:fetch", "Get or verify all models and data sets before anything runs."),
         "add-editor": ("tools.settings:add_editor", "Put ready editing models into params.yaml."),
     },
     "Files": {

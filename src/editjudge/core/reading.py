@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as settings_class
 
-from editjudge.core import tables
+from editjudge.core import hub, tables
 from editjudge.core.keys import plain
 from editjudge.core.settings import FORBID, FileName, Text, Wrong
 from editjudge.core.tables import RowError, TableError
@@ -64,7 +64,8 @@ Glob = Annotated[Text, AfterValidator(_glob)]
 class Table:
     """Where a published table lies.
 
-    path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a revision. files: a glob in the
+    path: a local file or folder; or hub: a dataset's id (`owner/name`), by its
+    revision or, as models are, at the commit that models.lock keeps. files: a glob in the
     folder that picks among its files. images: the folder that image paths are relative to (default: the file's own)."""
 
     path: FileName | None = None
@@ -194,13 +195,16 @@ def locate(setting: Table) -> Path:
         return path
     from huggingface_hub import snapshot_download
 
+    name = f"datasets/{setting.hub}" + (f"@{setting.revision}" if setting.revision else "")
     # Of files that have their images inside, and not beside them, only those.
     wanted = setting.files if setting.files and setting.files.endswith((".parquet", ".arrow")) else None
     try:
-        folder = snapshot_download(setting.hub, repo_type="dataset", revision=setting.revision, allow_patterns=wanted)
-        return Path(folder)
+        how = {"repo_type": "dataset", "revision": hub.pinned(name)[1], "allow_patterns": wanted}
+        folder = Path(snapshot_download(setting.hub, **how))
     except (OSError, ValueError) as error:  # all that the hub's library raises, network included
         raise TableError(f"{setting.hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
+    hub.record(name, folder.name)
+    return folder
 
 
 def text(value: Any, field: str) -> str:

@@ -114,21 +114,19 @@ def ground(
     model, FileError for a broken prompt, ParamsError for a model of this machine that cannot be had."""
     if recipe.regions is None:
         return Grounding(own=lambda _: Grounded())
-    with ExitStack() as opened:
-        return _ground(pool, recipe, _Run(recipe.regions, settings.found(setting), cache, Grounding(), opened))
-
-
-def _ground(pool: Iterable[tuple[records.Row, Rows]], recipe: Recipe, run: "_Run") -> Grounding:
+    run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
     how, of_people = run.setting.grounder, recipe.pipeline == "human_centric"
-    if isinstance(how, EmbeddedSetting) and (not of_people or isinstance(run.setting.parser, EmbeddedSetting)):
+    if isinstance(how, EmbeddedSetting) and (not of_people or isinstance(setting.parser, EmbeddedSetting)):
         run.result.own = lambda prompt: run.own(prompt, run.named([prompt], of_people)[prompt["key"]])
         return run.result
     done = [(prompt, [row for row in rows if row["status"] == "done"]) for prompt, rows in pool]
     asked = [prompt for prompt, rows in done if rows]
-    named = run.named(asked, of_people)
+    with run.opened:  # a parser's server ends before a grounder's begins: each takes all GPUs
+        named = run.named(asked, of_people)
     if isinstance(how, EmbeddedSetting):
         run.result.own = lambda prompt: run.own(prompt, named[prompt["key"]])
-    else:
+        return run.result
+    with run.opened:
         run.result.found = run.find(asked, [row for _, rows in done for row in rows], named, how)
     return run.result
 
@@ -144,13 +142,13 @@ def _failed(kind: str, reason: str) -> Grounded:
 class _Run:
     """One run over the candidates of a task; it counts in `result.accounts` what its models are asked.
 
-    opened: closes what is in `models`, the model by role: one at a time, since a server takes all GPUs."""
+    opened: ends what is in `models`, the model by role."""
 
     sought: Sought
     setting: GroundingSetting
     cache: resume.RecordCache
     result: Grounding
-    opened: ExitStack
+    opened: ExitStack = field(default_factory=ExitStack)
     models: dict[str, Model] = field(default_factory=dict)
 
     def ask(
@@ -163,8 +161,6 @@ class _Run:
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
         run. EndpointError: the endpoint refuses key or model."""
         if role not in self.models:
-            self.opened.close()
-            self.models.clear()
             account = self.result.accounts[role] = Account(role, setting.price, setting.budget)
             self.models[role] = self.opened.enter_context(Model(setting, self.cache, account))
         form = InquiryForm.of(inquiries.values(), schema)

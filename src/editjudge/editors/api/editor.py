@@ -7,10 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing
-from dataclasses import replace
+from contextlib import closing
 from importlib import import_module
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +28,7 @@ SLIP = 1e-9  # of sums of money, in images
 BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
 BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
 OF_THE_IMAGE = ("image too large", "not an image")  # reasons of the downloader that are not the network's
-OF_THE_LINE = ("max_in_flight", "per_minute", "timeout", "connect_timeout", "tries")
+OF_THE_LINE = ("per_minute", "timeout", "connect_timeout", "tries")
 
 
 class ApiEditor:
@@ -44,14 +42,16 @@ class ApiEditor:
     def __init__(self, setting: ApiSetting, name: str, urls: Sequence[str] = ()) -> None:
         self.setting, self.name = setting, name
         self.form: form.Form = import_module(setting.module).FORM
-        line = Connection(
+        self.most_in_flight = setting.max_in_flight * max(1, len(urls))
+        self.line = Connection(
             setting.base_url,
             setting.key(),
+            self.most_in_flight,
             header=self.form.header,
             most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
+            copies=tuple(urls),
             **{field: getattr(setting, field) for field in OF_THE_LINE},
         )
-        self.lines = [replace(line, base_url=url) for url in urls or [setting.base_url]]
         self.most = setting.budget.images or sys.maxsize  # requests that may be paid for
         if setting.budget.money:
             self.most = min(self.most, int(setting.budget.money / setting.price + SLIP))
@@ -85,18 +85,15 @@ class ApiEditor:
         }
 
     async def _edit_many(self, requests: Requests, keep: Keep) -> None:
-        setting, most = self.setting, self.setting.max_in_flight * len(self.lines)
+        setting, most = self.setting, self.most_in_flight
         limits = DownloadLimits(most, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
         # Threads, not the engine: they decode and encode, in C, while this one waits for the endpoint.
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(most) as self.pool:
             own = _place(setting.base_url)[1:]  # images by address come from public hosts, and from the endpoint's own
             with closing(Downloads(Path(folder), limits, own=own)) as self.fetched:
-                async with AsyncExitStack() as opened:
-                    ends = [await opened.enter_async_context(Endpoint(line, self.retries)) for line in self.lines]
-                    self.endpoints = cycle(ends)
-                    async with asyncio.TaskGroup() as group:
-                        for _ in range(WAITING * most):
-                            group.create_task(self._work(requests, keep))
+                async with Endpoint(self.line, self.retries) as self.endpoint, asyncio.TaskGroup() as group:
+                    for _ in range(WAITING * most):
+                        group.create_task(self._work(requests, keep))
 
     async def _work(self, requests: Requests, keep: Keep) -> None:
         for name, request in requests:
@@ -137,7 +134,7 @@ class ApiEditor:
         answer: bytes | str
         try:
             path = self.form.path(self.setting.model)
-            answer, _, _ = await next(self.endpoints).post(path, write, self.form.read, failed)
+            answer, _, _ = await self.endpoint.post(path, write, self.form.read, failed)
         except CallFailed as failure:
             raise self._failure(failure) from None
         self.answered, self.failed_in_a_row = True, 0

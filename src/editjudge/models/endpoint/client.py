@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import cycle
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -122,6 +123,7 @@ class Connection:
     tries: int = 6
     most_bytes: int = MOST_BYTES
     header: tuple[str, str] = ("Authorization", "Bearer {}")
+    copies: tuple[str, ...] = ()  # of the endpoint, which take turns in its place
 
 
 class Endpoint:
@@ -129,7 +131,7 @@ class Endpoint:
 
     def __init__(self, line: Connection, retries: Counter[str]) -> None:
         self.line, self.retries = line, retries
-        self._slots = asyncio.Semaphore(line.max_in_flight)
+        self._slots, self._urls = asyncio.Semaphore(line.max_in_flight), cycle(line.copies or (line.base_url,))
         self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
 
     async def __aenter__(self) -> Self:
@@ -167,8 +169,8 @@ class Endpoint:
         other 4xx). EndpointError: it refuses the key (401), the model or the path (404), or has no quota left.
         failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised."""
         start, tries = time.monotonic(), 0
-        url = f"{self.line.base_url.rstrip('/')}/{path}"
         while True:
+            url = f"{next(self._urls).rstrip('/')}/{path}"
             if self._pace is not None:
                 await self._pace.acquire()
             async with self._slots:
