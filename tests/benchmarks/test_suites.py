@@ -14,13 +14,10 @@ import suite_files
 from pictures import picture
 from suite_files import rating
 
-from editjudge.benchmarks.suites import forms as suites
 from editjudge.benchmarks.suites import gedit_v1, imgedit, suite_report
 from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES
 from editjudge.benchmarks.suites.suite import Suite, figures_of
 from editjudge.core import records
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 from editjudge.sources.builtin import scenes
 from editjudge.statistics import clustered
@@ -113,12 +110,6 @@ def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
     for path, told in ((tmp_path / "no", "not found"), (tmp_path, "no file")):
         with pytest.raises(TableError, match=told):
             suite_files.load("imgedit_uge", path)
-
-
-@pytest.mark.parametrize("fields", [{}, {"path": "a", "hub": "b/c"}, {"path": "a", "form": "x"}, {"path": "a", "b": 1}])
-def test_a_wrong_setting_is_told(fields: dict) -> None:
-    with pytest.raises(ParamsError, match=r"suites\.x\."):
-        read("suites.x", suites.SuiteSetting, {"form": "imgedit_uge"} | fields)
 
 
 def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:

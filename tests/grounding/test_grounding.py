@@ -21,7 +21,6 @@ from pictures import bomb
 from PIL import Image
 
 from editjudge.core import images, prompts
-from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.grounding.grounding import Grounded, ground, upright_size
@@ -334,36 +333,3 @@ def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path
     labelled = prompt(0, "subject_remove", "Surprise me!", drawn({"red": BOXES[2]}), own)
     found = run(([labelled], [candidate(labelled, "m", drawn({}))]), REMOVE, how, tmp_path / "c")
     assert found.found["k0000", "m"] == Grounded((BOXES[2],))
-
-
-# --- settings
-
-
-ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
-LOCAL = {"backend": "transformers", "model": "m"}
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"parser": {"backend": "x"}, "grounder": {}}, "grounding.parser.backend is 'x'; known: embedded, endpoint"),
-        ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
-        ({"parser": ENDPOINT | {"api_key_env": "UNSET_KEY"}, "grounder": {}}, "set the environment variable UNSET_KEY"),
-        (
-            {"parser": ENDPOINT, "grounder": ENDPOINT | {"coordinates": "pixels"}},
-            "grounding.grounder.coordinates must be absolute or thousandths",
-        ),
-        (
-            {"parser": ENDPOINT, "grounder": ENDPOINT | {"min_pixels": 9, "max_pixels": 4}},
-            "grounding.grounder.min_pixels is 9, above max_pixels, 4",
-        ),
-        ({"parser": LOCAL | {"backend": "grounding_dino"}}, "grounding.parser.backend is 'grounding_dino'"),
-        ({"grounder": LOCAL | {"backend": "grounding_dino", "threshold": 2.0}}, "threshold must be at most 1"),
-        ({"grounder": LOCAL | {"dtype": "int8"}}, "grounder.dtype must be float32 or"),
-        ({"grounder": LOCAL | {"max_pixels": 4, "min_pixels": 9}}, "above max_pixels, 4"),
-        ({"parser": LOCAL | {"passes": 2}}, "grounding.parser.passes must be 1"),
-    ],
-)
-def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
-    with pytest.raises(ParamsError, match=message):
-        read("grounding", GroundingSetting, given)

@@ -462,8 +462,6 @@ def test_a_win_rate_is_that_within_the_edits_of_one_source_and_instruction() -> 
         ),
         ({"api_key_env": "NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set"),
         ({"sources": "/no/such/folder"}, "reward_service.sources: no folder"),
-        ({"port": 70_000}, "reward_service.port must be at most 65535"),
-        ({"batch_size": 0}, "reward_service.batch_size must be at least 1"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:

@@ -10,10 +10,33 @@ import pytest
 import yaml
 
 from editjudge.benchmarks.suites.forms import SUITES
+from editjudge.core import params
+from editjudge.core.settings import read_what_is_right
 from editjudge.stages.graph import check
 from tools import settings
 
 ROOT = Path(__file__).parents[2]
+COMMITTED = yaml.safe_load((ROOT / "params.yaml").read_text())
+MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
+
+
+def lines_of(where: str, entry: dict[str, Any]) -> list[str]:
+    """What is wrong in the committed settings with an entry at its place."""
+    section, _, name = where.partition(".")
+    given = {**COMMITTED[section], name: entry} if name else entry
+    return read_what_is_right(check.Params, COMMITTED | {section: given})[1]
+
+
+@pytest.mark.parametrize(
+    ("where", "change", "told"), [(where, *each) for where, entry in MISTAKES.items() for each in entry["wrong"]]
+)
+def test_a_mistake_in_any_section_is_a_line(where: str, change: dict[str, Any], told: str) -> None:
+    right = MISTAKES[where].get("right") or params.leaf(COMMITTED, where)
+    assert lines_of(where, right) == []
+    found = lines_of(where, right | change)
+    assert any(line.startswith(where) for line in found)
+    assert told in "\n".join(found)
+    assert not any("sk-secret" in line for line in found), "a key is not repeated"
 
 
 @pytest.fixture

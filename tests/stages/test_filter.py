@@ -14,7 +14,6 @@ from sklearn.metrics import pairwise_distances
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
-from editjudge.core.settings import read
 from editjudge.sources.settings import FilterSetting
 from editjudge.stages import filter
 
@@ -99,15 +98,6 @@ def test_quotas_need_sources_and_what_they_leave_is_not_called_all(pool, capsys)
     keys, metrics, _ = run(quotas={"2024": 2})
     assert (len(keys), metrics["lacking"]) == (2, 3)
     assert "the pool gives 2 under filter.quotas" in capsys.readouterr().out
-
-
-def test_settings_are_checked() -> None:
-    for change, message in (
-        ({"sample_num": 0}, "filter.sample_num must be at least 1, not 0"),
-        ({"quotas": {"pico": -1}}, "filter.quotas.pico must be at least 0"),
-    ):
-        with pytest.raises(params.ParamsError, match=message):
-            read("filter", FilterSetting, SECTION | change)
 
 
 def test_files_that_are_missing_or_others_are_named(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:

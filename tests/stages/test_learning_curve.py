@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 import training_pairs
-import yaml
 
 from editjudge.core import images, params, records
 from editjudge.stages import learning_curve
@@ -67,10 +66,3 @@ def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
     assert all(pair in whole for pair in half)
     swapped = learning_curve.part_of(pairs, 0.5, True)
     assert all(a["winner"] != b["winner"] and a["key"] == b["key"] for a, b in zip(half, swapped, strict=True))
-
-
-def test_shares_outside_their_range(project: Path) -> None:
-    wrong = params.load() | {"learning_curve": {"judge": {"shares": [0.5, 1.5]}}}
-    Path("params.yaml").write_text(yaml.safe_dump(wrong))
-    with pytest.raises(params.ParamsError, match=r"learning_curve\.judge\.shares\.1 must be"):
-        learning_curve.run("judge")

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from editjudge.core import images, params, records
+from editjudge.core import images, records
 from editjudge.sources.builtin import scenes
 from editjudge.stages import scorer_data
 
@@ -79,9 +79,3 @@ def test_ratings_of_the_probe_are_those_of_what_was_done():
             assert scores["adherence"] == adherence
             assert {scores["quality"], scores["preservation"]} <= {1.0, 2.0, 3.0, 4.0, 5.0}
     assert all(row["edit_b"] is None and row["winner"] is None for row in rows)
-
-
-def test_settings_that_are_wrong_are_named():
-    for change, message in (({"source": "prob"}, "did you mean probe"), ({"per_task": 0}, "must be at least 1")):
-        with pytest.raises(params.ParamsError, match=message):
-            run(**change)

@@ -181,13 +181,7 @@ def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch
     assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
 
 
-def test_a_setting_that_cannot_be_is_named() -> None:
-    for name, value, message in (
-        ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
-        ("prompts_per_task", 0, "train_pairs.prompts_per_task must be at least 1, not 0"),
-    ):
-        with pytest.raises(params.ParamsError, match=message):
-            read("train_pairs", tiers.PairsSetting, SETTING | {"thresholds": {}, name: value})
+def test_a_measure_that_is_not_configured_is_named() -> None:
     area = {"primary": "ssim", "elite": 0.6, "failure": -0.2, "secondary": ["emd"]}
     thresholds = {"thresholds": {"subject_add": {"unedit_area": area}}}
     pairs = read("train_pairs", tiers.PairsSetting, SETTING | thresholds)
