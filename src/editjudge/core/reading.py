@@ -199,8 +199,8 @@ def locate(setting: Table) -> Path:
     # Of files that have their images inside, and not beside them, only those.
     wanted = setting.files if setting.files and setting.files.endswith((".parquet", ".arrow")) else None
     try:
-        how = {"repo_type": "dataset", "revision": hub.pinned(name)[1], "allow_patterns": wanted}
-        folder = Path(snapshot_download(setting.hub, **how))
+        revision = hub.pinned(name)[1]
+        folder = Path(snapshot_download(setting.hub, repo_type="dataset", revision=revision, allow_patterns=wanted))
     except (OSError, ValueError) as error:  # all that the hub's library raises, network included
         raise TableError(f"{setting.hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
     hub.record(name, folder.name)
