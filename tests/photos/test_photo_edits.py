@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
 from editjudge.engine import local
-from editjudge.photos import edits, locating, models
+from editjudge.models.chat.forms import Finding
+from editjudge.photos import edits, locating, models, writers
 from editjudge.photos.settings import BuiltIn, ClipSetting, Instructions, ObjectThresholds
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
@@ -55,6 +57,10 @@ PUBLISHED = {
     "bg_count": {"ocean": 1, "sky": 1},
     "obj_count": {"bow tie": 2, "bride": 1},
 }  # fmt: skip
+
+
+TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
+WRITTEN = {"types": TYPES, "writer": {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}}
 
 
 def packed_box(x0: int, y0: int, x1: int, y1: int) -> str:
@@ -168,6 +174,10 @@ def test_published_records_go_straight_to_instructions(published: dict, workdir:
     assert json.loads(Path("metrics/instructions.json").read_text())[0]["records"] == 8
 
 
+def gap(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a.astype(int) - b).mean())
+
+
 def test_the_probes_edits_can_be_carried_out(asked: Callable[..., list[dict]]) -> None:
     rows = asked()
     single, turns = [row for row in rows if row["turn"] is None], [row for row in rows if row["turn"]]
@@ -184,6 +194,19 @@ def test_the_probes_edits_can_be_carried_out(asked: Callable[..., list[dict]]) -
         assert [row["turn"] for row in own] == list(range(1, len(own) + 1))
         assert 2 <= len(own) <= 3
         assert {row["type"] for row in own} <= {"add", "remove", "adjust"}
+        turn, source = [procedural.parse_edit(row["edit"]) for row in own], images.decode(own[0]["image"])
+        after = [source]
+        for edit in turn:
+            after.append(procedural.carry_out(after[-1], edit).clean)
+            assert (after[-1] != after[-2]).any(), "each turn goes on from what the one before gave"
+        if "backtracking" in own[0]["dialogue"]:  # as if the second turn had never been
+            again = procedural.carry_out(after[1], turn[2]).clean
+            assert 2 * gap(after[3], again) < gap(after[3], after[2])
+        if "memory" in own[0]["dialogue"]:
+            assert len({edit["material"] for edit in turn}) == 1
+            assert turn[0]["material"] in own[0]["instruction"]
+            assert turn[1]["material"] not in own[1]["instruction"]
+    assert {name.rpartition("-")[2] for name in dialogues} == {f"{kind}0" for kind in edits.KINDS}
     rng = np.random.default_rng(0)
     for row in rows:
         source = images.decode(row["image"])
@@ -238,16 +261,53 @@ def photo_of(*objects: PhotoRegion) -> Photo:
     return Photo("k", "p.png", 90, 90, (), None, tags, (), objects)
 
 
-def test_dialogues_are_about_places_apart() -> None:
-    setting = read_setting("instructions", Instructions, VALUES["instructions"])
+def test_dialogues_have_the_grammar_of_their_kind() -> None:
+    """Types by turn, as ImgEdit's tools/5_generate_prompt.py has them."""
+    setting = read_setting("instructions", Instructions, VALUES["instructions"] | WRITTEN | {"dialogues": 3})
     apart = (PhotoRegion("a", (0, 0, 30, 30), None, 1.0), PhotoRegion("b", (60, 60, 90, 90), None, 1.0))
-    for seed in range(20):
-        chosen = edits.dialogue(photo_of(*apart), setting, np.random.default_rng(seed))
-        found = [each.box for each in chosen]
-        assert all(not boxes.intersections([one], found[n + 1 :]).any() for n, one in enumerate(found[:-1]))
+    seen = dict[str, set[tuple[str, ...]]]()
+    for seed in range(40):
+        for kind, turns in edits.dialogues(photo_of(*apart), setting, np.random.default_rng(seed)):
+            seen.setdefault(kind, set()).add(tuple(each.type for each in turns))
+            one, *others = [each.box for each in turns]
+            assert boxes.intersections([one], others).any() == (kind != "content_memory"), "a thing, or two apart"
+    two, (first, *last) = ("replace", "adjust"), ("add", "adjust")
+    assert seen == {
+        "content_memory": {(a, b) for a in two for b in two},
+        "content_understanding": {(first, *last, "remove"), (first, *last, "replace")},
+        "version_backtracking": {("add", "replace", "adjust")},
+    }
     whole = PhotoRegion("a", (0, 0, 90, 90), None, 1.0)
-    with pytest.raises(RowError, match="fewer than two"):
-        edits.dialogue(photo_of(whole), setting, np.random.default_rng(0))
+    with pytest.raises(RowError, match="neither a free place nor two objects"):
+        edits.dialogues(photo_of(whole), setting, np.random.default_rng(0))
+
+
+def test_two_operations_of_two_objects_far_apart_are_composed() -> None:
+    setting = read_setting("instructions", Instructions, VALUES["instructions"] | WRITTEN)
+    near, far = (PhotoRegion(name, (n, 0, n + 200, 200), None, 1.0) for name, n in (("cup", 300), ("box", 301)))
+    cat = PhotoRegion("cat", (0, 0, 200, 200), None, 1.0)
+    photo = Photo("k", "p.png", 400, 1000, (), None, {}, (), (cat, near, far, replace(cat, bbox=(800, 0, 1000, 200))))
+    found = [each.parts for each in edits.subjects(photo, setting, ["compose"])["compose"]]
+    assert all(a.type != b.type and "add" not in (a.type, b.type) for a, b in found)
+    pairs = {tuple(sorted(each.region.bbox[0] for each in parts)) for parts in found}
+    assert pairs == {(0, 301), (300, 800), (301, 800)}, "100 pixels are too near, and two of a name one thing"
+    shown = edits.ScaledPhoto(np.zeros((200, 500, 3), np.uint8), b"", 0.5)
+    planned, asked = edits.PlannedEdit("k", photo, shown, edits.Choice("compose", "", parts=found[0]), "train"), []
+    said = Finding("k", [{"object": "both", "instruction": "Do both."}], "", None)
+    [text] = writers.write([planned], lambda inquiries, _: asked.extend(inquiries) or [said])
+    assert [each["box"][0] for each in text.regions] == [part.region.bbox[0] // 2 for part in found[0]]
+    assert all(f"the {part.region.class_name}" in asked[0].instruction for part in found[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "alive"),
+    [
+        *((name, True) for name in ("bride", "two dogs", "Wolves", "puppies")),
+        *((name, False) for name in ("woman in red dress", "bow tie", "teddy bear", "hot dog", "")),
+    ],
+)
+def test_people_and_animals_are_asked_for_another_action(name: str, alive: bool) -> None:
+    assert edits.is_alive(name) is alive
 
 
 def test_thresholds_are_those_of_the_public_tool() -> None:
@@ -399,9 +459,6 @@ def test_templates_are_asked_for_what_they_have() -> None:
         read_setting("instructions", Instructions, section | {"types": ["style"]})
     with pytest.raises(params.ParamsError, match=r"instructions.images the folder of the records' photographs is m"):
         read_setting("instructions", Instructions, section | {"records": "r.jsonl"})
-
-
-TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,25 @@
-"""Which edits photographs are asked for: single ones, and dialogues whose turns are about different objects.
+"""Which edits photographs are asked for: single ones, and dialogues of ImgEdit's three kinds.
 
 A choice is an edit's type, our task of it, and what it is about: a region that passes the thresholds, a free spot of
-the photograph, or nothing by itself. A writer makes it an instruction."""
+the photograph, two regions, or nothing by itself. A writer makes it an instruction."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import combinations, cycle, groupby, product
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
 
 from editjudge.core import images, reading, records, regions, tables
 from editjudge.core.keys import place
+from editjudge.core.params import read_lined
+from editjudge.core.prompts import PACKAGE
 from editjudge.core.tables import RowError
 from editjudge.photos.pool import POOL, RECORDS, once
-from editjudge.photos.settings import DIALOGUE, GRAPH, Instructions, RegionThresholds, Type
+from editjudge.photos.settings import DIALOGUE, GRAPH, OPERATIONS, Instructions, RegionThresholds, Type
 from editjudge.sources import formats, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.duplicates import Seen, perceptual_hash
@@ -29,18 +32,24 @@ ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 SPOT = 0.8  # of a ninth of the photograph, each way
 FREE = 0.1  # of a spot that objects may cover
 LARGE, MEDIUM = 0.25, 0.05  # share of the photograph from which an object is called so
+KINDS: dict[str, records.Row] = read_lined(PACKAGE / "photos/prompts/dialogues.yaml").value["kinds"]
+LIVING: dict[str, Any] = read_lined(PACKAGE / "photos/prompts/living.yaml").value
+ALIVE, THINGS = {*LIVING["people"].split(), *LIVING["animals"].split()}, {*LIVING["things"].split()}
+APART = 100  # pixels between two objects of one instruction, more
 REFUSED = ("photo", "edit", "reason", "detail")
 TRAIN, TEST = "train", "test"  # edits to learn from, and those of suites
 
 
 @dataclass(frozen=True)
 class Choice:
-    """type: ImgEdit's; task: ours. region: what it is about, spot: the box of a free place, in pixels of the photo."""
+    """type: ImgEdit's; task: ours. region: what it is about, spot: the box of a free place, in pixels of the photo, and
+    in a later turn of what was added there. parts: the two edits that are composed."""
 
     type: Type
     task: str
     region: PhotoRegion | None = None
     spot: regions.FloatBox | None = None
+    parts: tuple["Choice", ...] = ()
 
     @property
     def box(self) -> regions.FloatBox | None:
@@ -67,7 +76,7 @@ class EditText:
 
 @dataclass(frozen=True)
 class PlannedEdit:
-    """An edit to be written. split: TRAIN or TEST."""
+    """An edit to be written. split: TRAIN or TEST. kind: of its dialogue, one of KINDS."""
 
     key: str
     photo: Photo
@@ -76,6 +85,7 @@ class PlannedEdit:
     split: str
     dialogue: str | None = None
     turn: int | None = None
+    kind: str = ""
 
 
 Writer: TypeAlias = Callable[[Sequence[PlannedEdit]], list[EditText | str]]
@@ -126,14 +136,34 @@ def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict
     small = [each for each in objects if each.area(photo.height, photo.width) <= setting.objects.remove_area_most]
     about: dict[str, Sequence[PhotoRegion | None]] = {"background": behind, "remove": small, "replace": small}
     about["style"] = [None]  # of the whole photograph
+    about["action"] = [each for each in objects if is_alive(each.class_name)]
     found = dict[Type, list[Choice]]()
-    for kind in dict.fromkeys(types):
+    for kind in dict.fromkeys((*types, *(OPERATIONS if "compose" in types else ()))):
         tasks = ADJUSTMENTS if kind == "adjust" else (formats.task_of(kind) or "",)
         if kind == "add":
             found[kind] = [Choice(kind, tasks[0], spot=spot) for spot in free_spots(photo)]
-        else:
+        elif kind != "compose":
             found[kind] = [Choice(kind, task, each) for each in about.get(kind, objects) for task in tasks]
+    if "compose" in types:
+        pairs = combinations([each for kind in OPERATIONS for each in found[kind]], 2)
+        found["compose"] = [Choice("compose", formats.task_of("compose") or "", parts=p) for p in pairs if composed(*p)]
     return found
+
+
+def composed(first: Choice, second: Choice) -> bool:
+    """Whether two edits can be one instruction: other operations of objects of other names, far enough apart."""
+    a, b = (each.region for each in (first, second))
+    if a is None or b is None or a.class_name == b.class_name or first.type == second.type:
+        return False
+    gaps = np.maximum(np.subtract(a.bbox[:2], b.bbox[2:]), np.subtract(b.bbox[:2], a.bbox[2:]))
+    return float(np.hypot(*gaps.clip(0))) > APART
+
+
+def is_alive(name: str) -> bool:
+    """Whether an object of that name is a person or an animal, and can do something else."""
+    *before, last = re.findall(r"[a-z]+", name.lower()) or [""]
+    singular = (LIVING["plurals"].get(last, last), last.removesuffix("s"), last.removesuffix("es"), f"{last[:-3]}y")
+    return bool(ALIVE & {*singular}) and not THINGS & {*before}
 
 
 def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> Iterator[tuple[Photo, bytes]]:
@@ -159,36 +189,39 @@ def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> I
 def single(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
     """At most `per_photo` different choices; the types take turns."""
     found = subjects(photo, setting, setting.types)
-    choices = [found[kind] for kind in setting.types]
-    return _drawn(choices, setting.per_photo, lambda choice, chosen: choice not in chosen, rng)
-
-
-def dialogue(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
-    """Two to `turns_most` choices about places that do not overlap. Raises RowError where there are not two."""
-    found = subjects(photo, setting, [kind for kind in setting.types if kind in DIALOGUE])
-    turns, choices = int(rng.integers(2, setting.turns_most + 1)), [each for each in found.values() if each]
-    order = [choices[n] for n in rng.permutation(len(choices))]
-    chosen = _drawn(order, turns, lambda choice, chosen: not _overlaps(choice, chosen), rng)
-    if len(chosen) < 2:
-        raise RowError("no dialogue", "fewer than two edits apart from each other")
-    return chosen
-
-
-def _drawn(
-    choices: Sequence[list[Choice]], most: int, fits: Callable[[Choice, list[Choice]], bool], rng: np.random.Generator
-) -> list[Choice]:
-    """At most so many; the lists take turns, and of each one is drawn that fits those chosen before."""
     chosen = list[Choice]()
-    for n in range(most * len(choices)):
-        left = [each for each in choices[n % len(choices)] if fits(each, chosen)]
-        if left and len(chosen) < most:
+    for n in range(setting.per_photo * len(setting.types)):
+        left = [each for each in found[setting.types[n % len(setting.types)]] if each not in chosen]
+        if left and len(chosen) < setting.per_photo:
             chosen.append(left[int(rng.integers(len(left)))])
     return chosen
 
 
-def _overlaps(choice: Choice, others: Sequence[Choice]) -> bool:
-    boxes = [other.box for other in others if other.box]
-    return bool(choice.box and boxes and regions.intersections([choice.box], boxes).any())
+def dialogues(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[tuple[str, tuple[Choice, ...]]]:
+    """So many dialogues as the setting has, each its kind and the choices of its turns; the kinds that the photograph
+    has something for take turns, in an order that is drawn. Raises RowError where it has nothing."""
+    found, possible = subjects(photo, setting, DIALOGUE), dict[str, list[tuple[Choice, ...]]]()
+    for kind, grammar in KINDS.items():
+        steps = [[name for name in step if name in setting.types] or ["adjust"] for step in grammar["turns"]]
+        types: list[Any] = [step[int(rng.integers(len(step)))] for step in steps]
+        tasks = [str(grammar["adjust"] if name == "adjust" else formats.task_of(name)) for name in types]
+        if grammar["turns"][0] != ["add"]:
+            lists = ([each for each in found[of] if each.task == task] for of, task in zip(types, tasks, strict=True))
+            possible[kind] = [turns for turns in product(*lists) if not _overlap(turns)]
+        elif types[0] == "add":
+            asked = list(zip(types, tasks, strict=True))
+            possible[kind] = [tuple(Choice(*each, spot=first.spot) for each in asked) for first in found["add"]]
+    kinds = [kind for kind, some in possible.items() if some]
+    if setting.dialogues and not kinds:
+        raise RowError("no dialogue", "neither a free place nor two objects apart from each other")
+    order = [kinds[n] for n in rng.permutation(len(kinds))]
+    drawn = ((kind, possible[kind]) for _, kind in zip(range(setting.dialogues), cycle(order), strict=False))
+    return [(kind, some[int(rng.integers(len(some)))]) for kind, some in drawn]
+
+
+def _overlap(choices: Sequence[Choice]) -> bool:
+    boxes = [each.box for each in choices if each.box]
+    return bool(np.triu(regions.intersections(boxes, boxes), 1).any())
 
 
 def split_of(photo: Photo, test_share: float) -> str:
@@ -209,11 +242,11 @@ def planned(
         refused.add(RowError("too few regions", why), {"photo": photo.path, "edit": ""})
     for n, choice in enumerate(choices):
         yield PlannedEdit(f"{photo.key}-{choice.type}-{n}", photo, shown, choice, split)
-    for n in range(setting.dialogues):
-        name = f"{photo.key}-dialogue{n}"
-        with refused.catching({"photo": photo.path, "edit": name}):
-            for turn, choice in enumerate(dialogue(photo, setting, rng), 1):
-                yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, name, turn)
+    with refused.catching({"photo": photo.path, "edit": f"{photo.key}-dialogue"}):
+        for n, (kind, turns) in enumerate(dialogues(photo, setting, rng)):
+            name = f"{photo.key}-{kind}{n}"
+            for turn, choice in enumerate(turns, 1):
+                yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, name, turn, kind)
 
 
 def rows(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Share, Text, Whole, Wrong
+from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Share, Text, Wrong
 from editjudge.models.chat import settings as chat
 from editjudge.sources.settings import NearBits
 from editjudge.vision.folders import Precision
@@ -13,6 +13,7 @@ from editjudge.vision.folders import Precision
 Type: TypeAlias = Literal["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
 """ImgEdit's nine types of edits; a dialogue's `alter` is `adjust`."""
 DIALOGUE: tuple[Type, ...] = ("add", "remove", "replace", "adjust")
+OPERATIONS: tuple[Type, ...] = DIALOGUE[1:]  # that two may be composed of: what is added is in no photograph yet
 TEMPLATES: tuple[Type, ...] = ("add", "remove", "adjust", "background", "extract")
 GRAPH = "graph"  # records of the stage regions, not of a file
 PROBE = "probe"
@@ -136,7 +137,7 @@ class Instructions:
 
     records: graph, or a file or folder of published records. images: the folder of their photographs. side: long side
     that larger photographs are made to, pixels, 0: as they are. per_photo: single edits, whose `types` take turns;
-    dialogues: of a photograph, each of two to `turns_most` turns. test_share: of the photographs whose edits are for
+    dialogues: of a photograph, whose kinds take turns. test_share: of the photographs whose edits are for
     suites alone, each by its own key; of the probe's photos those are that no training sees."""
 
     records: FileName
@@ -145,7 +146,6 @@ class Instructions:
     types: Annotated[tuple[Type, ...], Field(min_length=1)]
     per_photo: Count
     dialogues: Count
-    turns_most: Annotated[Whole, Field(ge=2, le=3)] = 3
     seed: Count
     test_share: Share
     objects: ObjectThresholds

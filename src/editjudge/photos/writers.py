@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -15,9 +16,9 @@ from editjudge.core.params import read_lined
 from editjudge.core.prompts import PACKAGE, Prompt
 from editjudge.models.chat.forms import Finding, Inquiry
 from editjudge.models.endpoint.replies import UNMENDED, read_object
-from editjudge.photos.edits import TEST, Choice, EditText, PlannedEdit, rough_size, where
-from editjudge.sources.builtin import photos, scenes
-from editjudge.sources.photo_records import Photo, PhotoRegion
+from editjudge.photos.edits import KINDS, TEST, Choice, EditText, PlannedEdit, rough_size, where
+from editjudge.sources.builtin import operations, photos, scenes
+from editjudge.sources.photo_records import Photo
 
 Ask = Callable[[Sequence[Inquiry], dict[str, Any]], list[Finding]]
 """Inquiries of one form, and the JSON Schema of their replies, to what came of them."""
@@ -76,13 +77,17 @@ def _question(turns: Sequence[PlannedEdit]) -> str:
         [(asks, name, place)] = told
         return Prompt.load(SINGLE).text(scene, criteria=asks, names=name, coordinates=place)
     lines = (f"{edit.turn}. {asks}: {name}, {place}" for edit, (asks, name, place) in zip(turns, told, strict=True))
-    return Prompt.load(DIALOGUE).text(scene, criteria=str(len(turns)), names="\n".join(lines))
+    return Prompt.load(DIALOGUE).text(scene, criteria=KINDS[turns[0].kind]["asks"], names="\n".join(lines))
 
 
 def _told(choice: Choice, photo: Photo) -> tuple[str, str, str]:
     """What a writer is told: the edit, what it is about, and where that is."""
     asks = TYPES[choice.task if choice.type == "adjust" else choice.type]
-    name = "the whole photograph" if choice.spot is None else "a free place"
+    if choice.parts:
+        both = [_told(part, photo) for part in choice.parts]
+        return asks, "; ".join(f"{what}: {name}, {place}" for what, name, place in both), "as told"
+    name = "what the first turn adds" if choice.spot else "the whole photograph"
+    name = "a free place" if choice.type == "add" else name
     if choice.region is not None:
         several = photo.counts[choice.region.class_name]
         name = f"the {choice.region.class_name}" + (f" (one of {several})" if several > 1 else "")
@@ -99,57 +104,78 @@ def _turns(count: int, reply: str) -> tuple[Any, str | None]:
 
 def _edit_text(edit: PlannedEdit, said: dict[str, str]) -> EditText:
     choice, shown, instruction = edit.choice, edit.shown, _sentence(said["instruction"])
-    if choice.box is None:
-        return EditText(instruction, [])
-    label = _sentence(said["object"]) if choice.region is None else choice.region.class_name
-    box = regions.clip_box([side * shown.scale for side in choice.box], *shown.rgb.shape[:2])
-    found: records.Row = {"label": label, "box": list(box)}
-    if choice.region is not None and choice.region.mask is not None:
-        pixels = choice.region.pixels(edit.photo.height, edit.photo.width).astype(np.uint8)
-        small = cv2.resize(pixels, shown.rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST)
-        found |= {"mask": masks.mask_png(small.astype(bool))} if small.any() else {}
-    return EditText(instruction, [found])
+    found = list[records.Row]()
+    for each in (part for part in choice.parts or (choice,) if part.box is not None):
+        label = _sentence(said["object"]) if each.region is None else each.region.class_name
+        box = regions.clip_box([side * shown.scale for side in each.box or ()], *shown.rgb.shape[:2])
+        found.append({"label": label, "box": list(box)})
+        if each.region is not None and each.region.mask is not None:
+            pixels = each.region.pixels(edit.photo.height, edit.photo.width).astype(np.uint8)
+            small = cv2.resize(pixels, shown.rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+            found[-1] |= {"mask": masks.mask_png(small.astype(bool))} if small.any() else {}
+    return EditText(instruction, found)
 
 
 def fill_templates(edits: Sequence[PlannedEdit], seed: int) -> list[EditText | str]:
     """The probe set's sentences and procedural edits. Objects that are added come from its photos of the same split."""
-    return [_filled(edit, np.random.default_rng([seed, *edit.key.encode()])) for edit in edits]
+    found = list[EditText | str]()
+    for name, turns in groupby(edits, key=lambda edit: edit.dialogue or edit.key):
+        found += _filled(list(turns), np.random.default_rng([seed, *name.encode()]))
+    return found
 
 
-def _filled(edit: PlannedEdit, rng: np.random.Generator) -> EditText | str:
+def _filled(turns: Sequence[PlannedEdit], rng: np.random.Generator) -> Sequence[EditText | str]:
+    """A single edit, or a dialogue: of one material for its objects, or all about what the first turn adds."""
+    shown, role = turns[0].shown, "benchmark" if turns[0].split == TEST else "train"
+    name = turns[0].photo.path if turns[0].photo.path in photos.ROLES[role] else ""
+    crop, found, material = scenes.Crop(shown.rgb, shown.scale, 0, 0), list[EditText](), ""
+    added: photos.Region | None = None
+    for n, edit in enumerate(turns):
+        if (subject := added or _subject(edit, crop.scale)) is None or (n and edit.choice.spot and not added):
+            return ["the region is too small to be edited"] * len(turns)
+        text, made, objects = scenes.edit_of(edit.choice.task, crop, subject, role, name, rng)
+        if edit.dialogue and made["operation"] == "change_material":
+            material = made["material"] = material or made["material"]
+        if edit.dialogue and made["operation"] == "add":
+            donor = operations.donor(made["donor"], made["donor_region"])
+            mask = operations.added_mask(shown.rgb.shape[:2], made["box"], donor[1])
+            crop = scenes.Crop(operations.add(shown.rgb, made["box"], *donor), 1.0, 0, 0)
+            added = _region("it", objects[0]["label"], mask)
+        elif added and made["operation"] == "recolour":
+            crop = replace(crop, pixels=operations.recolour(crop.pixels, mask, made["colour"]))
+        if edit.dialogue:
+            text = KINDS[edit.kind]["said"][n].format(instruction=text, chosen=material, phrase=subject.phrase)
+        found.append(EditText(re.sub(r"\ba (?=[aeiou])", "an ", text), objects, json.dumps(made, sort_keys=True)))
+    return found
+
+
+def _subject(edit: PlannedEdit, scale: float) -> Any:
+    """What an edit is about, a region or a place; of a background what stands before it: that is what its edits are
+    told. None where it is too small."""
     choice, photo = edit.choice, edit.photo
-    crop = scenes.Crop(edit.shown.rgb, edit.shown.scale, 0, 0)
-    role = "benchmark" if edit.split == TEST else "train"
-    name = photo.path if photo.path in photos.ROLES[role] else ""
     if choice.spot is not None:
-        place = where(choice.spot, photo.height, photo.width)
-        subject: photos.Place | photos.Region = photos.Place("spot", place, choice.spot)
-    else:
-        assert choice.region is not None
-        found = _drawn(choice.region, photo, choice.type == "background")
-        x0, y0, x1, y1 = found.box if found else (0.0,) * 4
-        if found is None or min(x1 - x0, y1 - y0) * edit.shown.scale < LEAST_SIDE:
-            return "the region is too small to be edited"
-        subject = found
-    instruction, made, objects = scenes.edit_of(choice.task, crop, subject, role, name, rng)
-    return EditText(re.sub(r"\ba (?=[aeiou])", "an ", instruction), objects, json.dumps(made, sort_keys=True))
+        return photos.Place("spot", where(choice.spot, photo.height, photo.width), choice.spot)
+    assert choice.region is not None
+    mask, noun = choice.region.pixels(photo.height, photo.width), choice.region.class_name
+    phrase = f"the {noun}"
+    if choice.type == "background":
+        phrase, noun, mask = f"the {(before := _before(mask, photo))}", before, ~mask
+    elif photo.counts[noun] > 1:
+        phrase += f" {where(choice.region.bbox, photo.height, photo.width)}"
+    found = _region(phrase, noun, mask)
+    x0, y0, x1, y1 = found.box if found else (0.0,) * 4
+    return None if min(x1 - x0, y1 - y0) * scale < LEAST_SIDE else found
 
 
-def _drawn(region: PhotoRegion, photo: Photo, behind: bool) -> photos.Region | None:
-    """A region as one that is drawn, by the outline of its largest part, the first of those as large. Of a background
-    what stands before it: that is what its edits are told. None where it has no area."""
-    mask = region.pixels(photo.height, photo.width)
-    parts, _ = cv2.findContours(
-        (~mask if behind else mask).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE
-    )
+def _region(phrase: str, noun: str, mask: np.ndarray) -> photos.Region | None:
+    """A region as one that is drawn, by the outline of its largest part, the first of those as large. None where it has
+    no area."""
+    parts, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     sizes = [cv2.contourArea(part) for part in parts]
     if max(sizes, default=0) <= 0:
         return None
     points = cv2.approxPolyDP(parts[int(np.argmax(sizes))], TOLERANCE, True)[:, 0].tolist()
-    noun = _before(mask, photo) if behind else region.class_name
-    several = photo.counts[noun] > 1
-    phrase = f"the {noun} {where(region.bbox, photo.height, photo.width)}" if several and not behind else f"the {noun}"
-    return photos.Region(region.class_name, phrase, noun, [[float(x), float(y)] for x, y in points], ())
+    return photos.Region(noun, phrase, noun, [[float(x), float(y)] for x, y in points], ())
 
 
 def _before(background: np.ndarray, photo: Photo) -> str:
