@@ -22,7 +22,7 @@ from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.settings import NO_KEY
-from editjudge.photos.settings import Instructions
+from editjudge.photos.edits import KINDS
 from editjudge.sources.builtin.photos import ROLES
 from tools.settings import profiled
 
@@ -137,7 +137,7 @@ def _cases(given: Values, values: Values) -> int | None:
     single edits and the turns of its dialogues."""
     asked = values["instructions"]
     if given["form"] == "photos" and (values["photo_pool"]["photos"], asked["records"]) == ("probe", "graph"):
-        each = asked["per_photo"] + asked["dialogues"] * asked.get("turns_most", Instructions.turns_most)
+        each = asked["per_photo"] + asked["dialogues"] * max(len(kind["turns"]) for kind in KINDS.values())
         return len(ROLES["benchmark"]) * each
     return _rows(given)
 

@@ -15,10 +15,11 @@ from pictures import picture
 from suite_files import rating
 
 from editjudge.benchmarks.suites import gedit_v1, imgedit, suite_report
-from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES
+from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.benchmarks.suites.suite import Suite, figures_of
 from editjudge.core import records
 from editjudge.core.tables import TableError
+from editjudge.judges.rubrics import DIMENSIONS
 from editjudge.sources.builtin import scenes
 from editjudge.statistics import clustered
 from tools import drift
@@ -45,7 +46,7 @@ def test_the_public_files_load(tmp_path: Path) -> None:
         image.write_bytes(picture(1))
     rows = suite_files.load("gedit_v1", file, images=str(tmp_path))
     assert len(rows) == 604
-    assert {row["type"] for row in rows} == set(gedit_v1.TYPES)
+    assert {row["type"] for row in rows} == set(gedit_v1.GEDIT_V1.types)
     assert rows[0]["key"] == "4a7d36259ad94d238a6e7e7e0bd6b643.en"
     assert rows[0]["file"] == "fullset/background_change/en/4a7d36259ad94d238a6e7e7e0bd6b643"
 

@@ -9,14 +9,12 @@ cases of one level."""
 
 from statistics import fmean
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, layout
+from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, read
 from editjudge.core import reading
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
 
-ALIGNMENT, QUALITY = ("instruction_following", "identity_preservation"), ("perceptual_quality",)
-SPAN, LEVELS = (0, 10), range(1, 9)
-TYPES = tuple(f"{images}_{level}" for images in ("real", "syn") for level in LEVELS)
+LEVELS = range(1, 9)
 
 
 def cases(record: Record) -> list[Case]:
@@ -36,11 +34,4 @@ def figures(scores: Scores) -> Scores:
     return {"score": fmean(scores.values()), **scores}
 
 
-COMPLEX_EDIT = Suite(
-    cases,
-    span=SPAN,
-    types=TYPES,
-    figures=("score", *ALIGNMENT, *QUALITY),
-    boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=layout("complexedit"),
-)
+COMPLEX_EDIT = read("complexedit", cases, SuiteBoard({"scores": "published"}, figures))

@@ -8,17 +8,12 @@ import math
 from functools import partial
 from pathlib import Path
 
-from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, SuiteBoard, read
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
 
-TYPES = (
-    "background_change", "color_alter", "material_alter", "motion_change", "ps_human", "style_change", "subject-add",
-    "subject-remove", "subject-replace", "text_change", "tone_transfer",
-)  # fmt: skip
 LANGUAGES = ("en", "cn")
 FULL, INTERSECTION = "full", "intersection"
-SCORES = ("O", "SC", "PQ")
 
 
 def cases(record: Record) -> list[Case]:
@@ -27,11 +22,11 @@ def cases(record: Record) -> list[Case]:
     """
     key = record.identifier("key")
     if record.get("task_type") is not None:
-        task, language = record.choice("task_type", TYPES), record.choice("instruction_language", LANGUAGES)
+        task, language = record.choice("task_type", GEDIT_V1.types), record.choice("instruction_language", LANGUAGES)
         instruction, both = record.text("instruction"), record.get("Intersection_exist")
         image = record.get("input_image") or record.get("input_image_raw")  # what the public scripts show the judge
     else:
-        task, instruction, image = record.choice("edit_type", TYPES), record.text("prompt"), record.text("id")
+        task, instruction, image = record.choice("edit_type", GEDIT_V1.types), record.text("prompt"), record.text("id")
         language, both = next((part for part in Path(image).parts if part in LANGUAGES), LANGUAGES[0]), None
     if both is not None and not isinstance(both, bool):
         raise RowError("wrong type", f"Intersection_exist: true or false expected, not {both!r:.40}")
@@ -52,18 +47,9 @@ def _among(language: str, part: str, rated: list[Rated]) -> list[Rated]:
     return [each for each in own if part == FULL or each[0]["intersection"]]
 
 
-GEDIT_V1 = Suite(
-    cases,
-    rubrics="viescore_10",
-    span=(0.0, 10.0),
-    types=TYPES,
-    figures=SCORES,
-    over_types=frozenset(SCORES),
-    boards=tuple(
-        SuiteBoard({"language": language, "set": part}, figures, partial(_among, language, part))
-        for language in LANGUAGES
-        for part in (FULL, INTERSECTION)
-    ),
-    published="viescore",
-    files="**/gedit_edit.json",
+BOARDS = tuple(
+    SuiteBoard({"language": language, "set": part}, figures, partial(_among, language, part))
+    for language in LANGUAGES
+    for part in (FULL, INTERSECTION)
 )
+GEDIT_V1 = read("gedit_v1", cases, *BOARDS)

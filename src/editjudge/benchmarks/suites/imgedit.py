@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, SuiteBoard, columns_of, figures_of
+from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, columns_of, figures_of, read
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
-from editjudge.judges.rubrics import DIMENSIONS, capped
+from editjudge.judges.rubrics import capped
 
 # The types of edits, as the public file names them; `adjust` is the paper's "alter".
 TYPES = ("add", "adjust", "replace", "remove", "background", "style", "action", "extract", "compose")
@@ -25,11 +25,6 @@ KINDS = ("content_memory", "content_understanding", "version_backtracking")  # o
 ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
 MULTI = "multi_turn"  # the task of a dialogue, and its kind where the file says none
 CHANGED_MOST = 3  # of UGE where unedited areas changed
-PUBLISHED = {
-    "GPT-4o": 4.20, "Ovis-U1": 3.97, "FLUX Kontext-dev": 3.71, "OmniGen2": 3.44, "BAGEL": 3.42, "UniWorld-V1": 3.26,
-    "Step1X-Edit": 3.06, "ICEdit": 3.05, "UltraEdit": 2.70, "AnyEdit": 2.45, "InstructPix2Pix": 1.88,
-    "MagicBrush": 1.83,
-}  # fmt: skip
 
 
 def keyed_cases(record: Record, kind: str | None = None) -> list[Case]:
@@ -85,42 +80,16 @@ def columns(boards: Sequence[Mapping[str, Any]]) -> Row:
     return row | {each["type"]: each["figures"][0]["mean"] for each in boards[0]["types"]}
 
 
-BASIC = Suite(
-    keyed_cases,
-    rubrics="imgedit",
-    span=(1.0, 5.0),
-    types=TYPES,
-    figures=("score", *DIMENSIONS),
-    over_types=frozenset({"score"}),
-    rounded={"score": 2},
-    boards=(
-        SuiteBoard({"scores": "published"}, basic_figures),
-        SuiteBoard({"scores": "capped"}, lambda scores: basic_figures(capped(scores))),
-    ),
-    columns=columns,
-    published="imgedit_judge",
-    others=Others("GPT-4.1", "ImgEdit, arXiv 2505.20275, and the models' own papers", PUBLISHED),
-    files="**/basic_edit.json",
+BOARDS = (
+    SuiteBoard({"scores": "published"}, basic_figures),
+    SuiteBoard({"scores": "capped"}, lambda scores: basic_figures(capped(scores))),
 )
-UGE = replace(
-    BASIC,
-    cases=partial(keyed_cases, kind="uge"),
-    types=(),
-    published=None,
-    others=None,
-    figures=("score",),
-    over_types=frozenset(),
-    boards=(
-        SuiteBoard({"scores": "published"}, lambda scores: {"score": scores["score"]}),
-        SuiteBoard({"scores": "capped"}, uge_capped),
-    ),
-    files="**/UGE_edit.json",
+UGE_BOARDS = (
+    SuiteBoard({"scores": "published"}, lambda scores: {"score": scores["score"]}),
+    SuiteBoard({"scores": "capped"}, uge_capped),
 )
+BASIC = read("imgedit_basic", keyed_cases, *BOARDS, columns=columns)
+UGE = read("imgedit_uge", partial(keyed_cases, kind="uge"), *UGE_BOARDS, columns=columns)
 MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, published=None, others=None, types=KINDS)
-PHOTOS = replace(
-    BASIC,
-    cases=photo_cases,
-    others=None,
-    files=None,
-    empty="no photograph is for suites: raise instructions.test_share",
-)
+NONE = "no photograph is for suites: raise instructions.test_share"
+PHOTOS = replace(BASIC, cases=photo_cases, others=None, files=None, empty=NONE)

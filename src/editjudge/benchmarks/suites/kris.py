@@ -8,11 +8,10 @@ viewpoint_change, looked for under other names, are asked without the explanatio
 asks with all."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, layout, percent
+from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, percent, read
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 
@@ -22,7 +21,6 @@ KNOWLEDGE = (
 )  # fmt: skip
 KINDS = {"anomaly_correction": "anomaly", "viewpoint_change": "view", "multi-element_composition": "multi"}
 KINDS |= dict.fromkeys(KNOWLEDGE, "knowledge")  # the others are common
-DIMENSIONS = ("consistency", "instruction", "quality", "knowledge")
 
 
 def cases(record: Record) -> list[Case]:
@@ -46,12 +44,5 @@ def figures(scores: Scores) -> Scores:
     return {"score": fmean(own.values()), **own}
 
 
-KRIS = Suite(
-    cases,
-    span=(0.0, 100.0),
-    figures=("score", *DIMENSIONS),
-    boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=layout("kris"),
-    files="**/annotation.json",
-)
-MENDED = replace(KRIS, boards=(SuiteBoard({"scores": "mended"}, figures),), published=layout("kris", mended=True))
+KRIS = read("kris", cases, SuiteBoard({"scores": "published"}, figures))
+MENDED = read("kris", cases, SuiteBoard({"scores": "mended"}, figures), mended=True)

@@ -6,10 +6,8 @@ A reply that it cannot read has a random score there, and none here."""
 
 import math
 
-from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, layout
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, SuiteBoard, read
 from editjudge.core.reading import Record
-
-DIMENSIONS = ("prompt_following", "subject_consistency")
 
 
 def cases(record: Record) -> list[Case]:
@@ -30,14 +28,5 @@ def last(rated: list[Rated]) -> list[Rated]:
     return [each for each in rated if each[0]["run"] == rated[-1][0]["run"]]
 
 
-OMNICONTEXT = Suite(
-    cases,
-    span=(0.0, 10.0),
-    figures=("score", *DIMENSIONS),
-    over_types=frozenset({"score", *DIMENSIONS}),
-    boards=(
-        SuiteBoard({"scores": "published"}, figures, last),
-        SuiteBoard({"scores": "mended"}, figures),
-    ),
-    published=layout("omnicontext"),
-)
+BOARDS = SuiteBoard({"scores": "published"}, figures, last), SuiteBoard({"scores": "mended"}, figures)
+OMNICONTEXT = read("omnicontext", cases, *BOARDS)

@@ -7,10 +7,9 @@ published score is what `mended` has); a reply that cannot be read counts as a c
 Where a case has a reference image, the question about consistency shows it in the source's place: `risebench_mended`
 asks about the source."""
 
-from dataclasses import replace
 from functools import partial
 
-from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, SuiteBoard, layout, percent
+from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, percent, read
 from editjudge.core.reading import Record
 
 CATEGORIES = ("temporal_reasoning", "causal_reasoning", "spatial_reasoning", "logical_reasoning")
@@ -51,18 +50,8 @@ def figures(scores: Scores, free: bool = False) -> Scores:
     return {"accuracy": 100.0 * best, "weighted": percent(score, SPAN), **{k: percent(v, SPAN) for k, v in own.items()}}
 
 
-MODELS = {"GPT-Image-1.5": 51.4, "Gemini-3-pro-image": 48.3, "Qwen-Image-Edit-2511": 19.4, "BAGEL": 5.8}
-RISE = Suite(
-    cases,
-    span=(0.0, 100.0),
-    types=CATEGORIES,
-    figures=("accuracy", "weighted", *DIMENSIONS),
-    boards=(
-        SuiteBoard({"scores": "published"}, partial(figures, free=True), unread={"accuracy": 0.0}),
-        SuiteBoard({"scores": "mended"}, figures),
-    ),
-    published=layout("rise"),
-    temperature=0.0,
-    others=Others("gpt-4.1-2025-04-14", "RISEBench's README, accuracy", MODELS),
+BOARDS = (
+    SuiteBoard({"scores": "published"}, partial(figures, free=True), unread={"accuracy": 0.0}),
+    SuiteBoard({"scores": "mended"}, figures),
 )
-MENDED = replace(RISE, boards=RISE.boards[1:], published=layout("rise", mended=True), others=None)
+RISE, MENDED = read("rise", cases, *BOARDS), read("rise", cases, *BOARDS[1:], mended=True)

@@ -1,9 +1,9 @@
 """What the file of a suite of single edits says: how its rows become cases, who rates them, and which boards it has.
 
-A suite is one file of this folder, an instance of `Suite`; what its script asks, a file of layouts/; and one entry in
-`forms.SUITES`."""
+A suite is one file of this folder, with its cases, figures and boards; a file of layouts/, with what is data; and one
+entry in `forms.SUITES`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,17 +88,17 @@ class Suite:
     name, as columns of the suite's table."""
 
     cases: Callable[[Record], list[Case]]
-    span: tuple[float, float]
-    figures: tuple[str, ...]
+    span: Sequence[float]
+    figures: Sequence[str]
     boards: tuple[SuiteBoard, ...]
     columns: Callable[[Sequence[Mapping[str, Any]]], Row] = lambda boards: all_columns(boards)
-    types: tuple[str, ...] = ()
+    types: Sequence[str] = ()
     rubrics: str | None = None
     published: str | Mapping[str, Any] | None = None
     temperature: float = 1.0
     others: Others | None = None
-    over_types: frozenset[str] = frozenset()
-    of_others: frozenset[str] = frozenset()
+    over_types: Collection[str] = ()
+    of_others: Collection[str] = ()
     scale: Callable[[float], float] = lambda mean: mean
     rounded: Mapping[str, int] = field(default_factory=dict)
     files: str | None = None
@@ -113,16 +113,21 @@ class Suite:
         return {name for calls in every for each in calls.values() for name in each["dimensions"]}
 
 
-def layout(name: str, mended: bool = False) -> dict[str, Any]:
-    """What a public script asks, of a file of layouts/, as a file of judges/prompts/published says it. There `every` is
-    what all questions have. mended: with what stands under `mended` in the place of the script's."""
+def read(
+    name: str, cases: Callable[[Record], list[Case]], *boards: SuiteBoard, mended: bool = False, **about: Any
+) -> Suite:
+    """The suite of a file of layouts/. There `suite` has the fields of `Suite` that are data. The rest is what its
+    public script asks, as a file of judges/prompts/published says it; `every` is what all its questions have. mended:
+    asks with what stands under `mended` in the place of the script's. about: more fields."""
     said = params.load(Path(__file__).parent / LAYOUTS / f"{name}.yaml")
-    every, other = said.pop("every"), said.pop("mended", {})
+    own, every, other = said.pop("suite"), said.pop("every", {}), said.pop("mended", {})
     for key in other if mended else ():
         said[key] = said[key] | other[key] if key == "kinds" else other[key]
-    for calls in said.get("kinds", {"": said.get("calls")}).values():
+    for calls in said.get("kinds", {"": said.get("calls", {})}).values():
         calls |= {key: every | call for key, call in calls.items()}
-    return said
+    own |= {"published": said} if said else {}
+    own |= {"others": Others(**own["others"])} if "others" in own and not mended else {"others": None}
+    return Suite(cases, boards=boards, **own | about)
 
 
 def percent(score: float, span: tuple[float, float]) -> float:

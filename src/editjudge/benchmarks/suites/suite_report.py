@@ -131,14 +131,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def interval(
-    values: Sequence[float], types: Sequence[str], photos: Sequence[Any], range_: tuple[float, float]
+    values: Sequence[float], types: Sequence[str], photos: Sequence[Any], range_: Sequence[float]
 ) -> clustered.Estimate:
     """The mean over types of the means of their values, with its 95 % interval over whole photos, cut to the range.
 
     A photo that alone has a type's cases takes the type with it, as the mean is over the types that have a score."""
     if len(set(types)) == 1:
-        return clustered.mean(values, photos, span=range_[1] - range_[0]).within(*range_)
-    return clustered.estimate(*clustered.mean_of_means(np.array(values), types, photos)).within(*range_)
+        return clustered.mean(values, photos, span=range_[1] - range_[0]).within(range_[0], range_[1])
+    return clustered.estimate(*clustered.mean_of_means(np.array(values), types, photos)).within(range_[0], range_[1])
 
 
 def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str, Any] | None = None) -> list[Row]:

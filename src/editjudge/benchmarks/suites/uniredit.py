@@ -3,7 +3,7 @@
 eval/gpt_eval_uniredit.py leaves out, as is done here, what has no edit or no readable reply. No board is mended."""
 
 from editjudge.benchmarks.suites import rise
-from editjudge.benchmarks.suites.suite import Case, Others, Scores, Suite, SuiteBoard, layout, percent
+from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, percent, read
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 
@@ -28,12 +28,4 @@ def figures(scores: Scores) -> Scores:
     return {"score": percent(score, rise.SPAN), "accuracy": 100.0 * (min(own.values()) == 100), **own}
 
 
-UNIREDIT = Suite(
-    cases,
-    span=(0.0, 100.0),
-    figures=("score", "accuracy", *WEIGHTS),
-    boards=(SuiteBoard({"scores": "published"}, figures),),
-    published=layout("uniredit"),
-    temperature=0.0,
-    others=Others("gpt-4.1", "UniREditBench", {"UniREdit-Bagel": 78.15, "GPT-4o": 73.39, "Nano Banana": 68.26}),
-)
+UNIREDIT = read("uniredit", cases, SuiteBoard({"scores": "published"}, figures))

@@ -11,22 +11,19 @@ script cuts, is unscored."""
 
 import json
 import re
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from statistics import fmean
 
-from editjudge.benchmarks.suites.suite import Case, Rated, Scores, Suite, SuiteBoard, layout
+from editjudge.benchmarks.suites.suite import Case, Rated, Scores, SuiteBoard, read
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
 
-SPAN = (1, 10)
 BASIC, COMPLEX = ("Awareness", "Interpretation", "Imagination"), "Complex"
 LANGUAGES = {"en": "prompt", "cn": "promptcn"}  # the columns of what editing models are told
-SHORT = {"DP": "detail_preserving", "IF": "instruction_following", "VQ": "visual_quality"}
-SHORT |= {"KF": "knowledge_fidelity", "CF": "creative_fusion"}
-OF = {name: ("DP", "IF", "VQ", "CF" if name == "Imagination" else "KF") for name in BASIC} | {COMPLEX: (*SHORT,)}
+SHORT = ("DP", "IF", "VQ", "KF", "CF")
+OF = {name: ("DP", "IF", "VQ", "CF" if name == "Imagination" else "KF") for name in BASIC} | {COMPLEX: SHORT}
 MOST = 5  # photos, and references, of a case
 NUMBERED = [f"_{n}" if n > 1 else "" for n in range(1, MOST + 1)]
 
@@ -81,20 +78,14 @@ def among(part: str, published: bool, rated: list[Rated]) -> list[Rated]:
     return [(row, s) for row, s in rated if part == (row["language"] if row["type"] in BASIC else COMPLEX.lower())]
 
 
-WISEEDIT = Suite(
-    cases,
-    span=SPAN,
-    types=BASIC,
-    figures=("score", *SHORT),
-    over_types=frozenset({"score"}),
-    of_others=frozenset({"score"}),
-    scale=lambda mean: (mean - 1.0) / 9.0 * 100.0,  # in the script's order: what is rounded next is the same bits
-    rounded=dict.fromkeys(SHORT, 1),
-    boards=tuple(
-        SuiteBoard({"scores": scores, "part": part}, figures, partial(among, part, scores == "published"))
-        for scores, part in product(("published", "mended"), (*LANGUAGES, COMPLEX.lower()))
-    ),
-    published=layout("wise"),
-    files="**/*_[0-9].csv",
+def percent_of(mean: float) -> float:
+    """In the script's order of steps, so that the rounding which follows sees the same bits."""
+    return (mean - 1.0) / 9.0 * 100.0
+
+
+BOARDS = tuple(
+    SuiteBoard({"scores": scores, "part": part}, figures, partial(among, part, scores == "published"))
+    for scores, part in product(("published", "mended"), (*LANGUAGES, COMPLEX.lower()))
 )
-MENDED = replace(WISEEDIT, boards=WISEEDIT.boards[3:], published=layout("wise", mended=True))
+WISEEDIT = read("wise", cases, *BOARDS, scale=percent_of)
+MENDED = read("wise", cases, *BOARDS[3:], mended=True, scale=percent_of)
