@@ -252,7 +252,8 @@ def test_agreement_within_a_point_counts_the_unread_as_wrong():
     trained = [Rating(f"k{n}", scores, "", None) for n, scores in enumerate(said)]
     trained.append(Rating("k3", None, "No.", "no clear number"))
     untrained = [Rating(f"k{n}", None, "", "no clear number") for n in range(4)]
-    found = train_scorer.near(known, untrained, trained)
+    learnt = [dict.fromkeys(names, score) for score in (1, 1, 4, 5, 5, 3)]
+    found = train_scorer.near(known, untrained, trained, learnt)
     rows = {(row["truth"], row["dimension"]): row for row in found}
     assert len(rows) == 8
     assert [rows["people", name]["test"]["correct"] for name in names] == [1, 2, 1]
@@ -260,3 +261,7 @@ def test_agreement_within_a_point_counts_the_unread_as_wrong():
     assert rows["people", "adherence"]["exact"]["correct"] == 1
     assert rows["probe", "overall"]["test"]["correct"] == 1
     assert all(row["test_untrained"]["correct"] == 0 for row in found)
+    of = rows[
+        "people", "adherence"
+    ]  # 5, 1 and 5 are known; 4 is near four of those learnt, 1 the lower of the two most
+    assert [(of[name]["score"], of[name]["correct"]) for name in ("constant", "majority")] == [(4, 2), (1, 1)]
