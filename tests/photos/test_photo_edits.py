@@ -27,12 +27,14 @@ from editjudge.editors import procedural
 from editjudge.engine import local
 from editjudge.models.chat.forms import Finding
 from editjudge.photos import edits, locating, models, writers
-from editjudge.photos.settings import BuiltIn, ClipSetting, Instructions, ObjectThresholds
+from editjudge.photos.settings import BoxesSetting, BuiltIn, ClipSetting, Instructions, ObjectThresholds
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
 from editjudge.stages import instructions, photo_pool, regions
 from editjudge.vision import aesthetics
+from editjudge.vision.detectors import GroundingDino
+from editjudge.vision.segmenters import GrabCut
 
 ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
@@ -535,6 +537,20 @@ def test_every_place_has_its_model(folders: dict[str, str], workdir: Path) -> No
             assert 0 <= y0 < y1 <= 72
     [report] = json.loads(Path("metrics/instructions.json").read_text())
     assert report["cost"][0]["answers"] > 0
+
+
+def test_a_detector_looks_at_several_photographs_at_once(folders: dict[str, str], monkeypatch) -> None:
+    setting = BoxesSetting(backend="grounding_dino", model=folders["dino"], threshold=0.0, most=3, batch_size=2)
+    detector, seen = GroundingDino("d", folders["dino"], "cpu", "float32", 2), []
+    look = detector._detect
+    monkeypatch.setattr(detector, "_detect", lambda rgbs, texts: seen.append(len(rgbs)) or look(rgbs, texts))
+    find = locating.Locator(setting, detector, GrabCut(), None, lambda parts: [0.0] * len(parts)).find
+    nouns = [["red square", "green square"], [], ["blue square"], ["red square"]]
+    rows = [{"image": tiny_hub.picture(n), "tags": {"object": own, "background": []}} for n, own in enumerate(nouns)]
+    told = list(locating.told(find, rows))
+    assert seen == [1, 2], "of the first two, one names nothing"
+    assert told[1]["detail"] == "no nouns to look for: photo_pool.captioner must be a model"
+    assert told == [each for row in rows for each in locating.told(find, [row])]
 
 
 def test_bad_replies_are_refused_with_a_reason(folders: dict[str, str], workdir: Path) -> None:

@@ -23,9 +23,10 @@ SHARPNESS = 100.0  # of the softmax over cosines
 DECIMALS, DIGITS = 2, 6  # of corners in pixels, of scores
 WHITE = 255
 OF_POOL = ("key", "path", "height", "width", "cap", "aes", "tags")  # what a record has of the pool's row
+Named: TypeAlias = tuple[Any, str]  # a box and its name
 Regions: TypeAlias = dict[str, tuple[PhotoRegion, ...]]
-Finder: TypeAlias = Callable[[records.Row], Regions]
-"""A row of the pool to its regions by role. Raises ValueError where there are none."""
+Finder: TypeAlias = Callable[[Sequence[records.Row]], Iterable[Regions | ValueError]]
+"""Rows of the pool to their regions by role; a ValueError where there are none."""
 
 
 def found(
@@ -42,20 +43,23 @@ def found(
             refused.add(RowError("no region", own.get("detail", "")), {"photo": row["path"]})
 
 
-def told(find: Finder, row: records.Row) -> records.Row:
+def told(find: Finder, rows: Sequence[records.Row]) -> Iterator[records.Row]:
     """In a worker: the regions by role as JSON, or {reason, detail} why there are none."""
-    try:
-        return {role: [asdict(each) for each in own] for role, own in find(row).items()}
-    except ValueError as error:
-        return {"reason": "no region", "detail": str(error)}
+    for found in find(rows):
+        if isinstance(found, ValueError):
+            yield {"reason": "no region", "detail": str(found)}
+        else:
+            yield {role: [asdict(each) for each in own] for role, own in found.items()}
 
 
-def by_hand(row: records.Row, score: Scorer) -> Regions:
-    """The regions drawn by hand in a probe photo, each with its aesthetic score. ValueError: it is none."""
-    if row["path"] not in photos.DRAWN:
-        raise ValueError("no photo of the probe set: regions.detector must be a model")
-    rgb = images.decode(bytes(row["image"]))
-    return {role: scored(rgb, each, score) for role, each in drawn(row["path"], *rgb.shape[:2]).items()}
+def by_hand(rows: Sequence[records.Row], score: Scorer) -> Iterator[Regions | ValueError]:
+    """The regions drawn by hand in probe photos, each with its aesthetic score."""
+    for row in rows:
+        if row["path"] not in photos.DRAWN:
+            yield ValueError("no photo of the probe set: regions.detector must be a model")
+            continue
+        rgb = images.decode(bytes(row["image"]))
+        yield {role: scored(rgb, each, score) for role, each in drawn(row["path"], *rgb.shape[:2]).items()}
 
 
 def drawn(photo: str, height: int, width: int) -> Regions:
@@ -96,21 +100,24 @@ class Locator:
     clip: ClipTowers | None
     score: Scorer
 
-    def find(self, row: records.Row) -> Regions:
-        """Of a row of the pool. ValueError: there are none."""
-        roles = {name: role for role in ROLES for name in row["tags"][role]}  # an object where it is both
-        if not roles:
-            raise ValueError("no nouns to look for: photo_pool.captioner must be a model")
-        rgb = images.decode(bytes(row["image"]))
-        rated = scored(rgb, self._located(rgb, sorted(roles)), self.score)
-        return {role: tuple(each for each in rated if roles[each.class_name] == role) for role in ROLES}
+    def find(self, rows: Sequence[records.Row]) -> Iterator[Regions | ValueError]:
+        """The detector looks at `batch_size` photographs at once; masks, which are large, are of one at a time."""
+        for group in records.in_groups(rows, self.setting.batch_size):
+            rgbs = [images.decode(bytes(row["image"])) for row in group]
+            every = [{name: role for role in ROLES for name in row["tags"][role]} for row in group]  # objects if both
+            for rgb, roles, boxes in zip(rgbs, every, self._boxes(rgbs, [sorted(own) for own in every]), strict=True):
+                if isinstance(boxes, ValueError):
+                    yield boxes
+                else:
+                    rated = scored(rgb, self._located(rgb, boxes), self.score)
+                    yield {role: tuple(each for each in rated if roles[each.class_name] == role) for role in ROLES}
 
-    def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[PhotoRegion]:
+    def _located(self, rgb: np.ndarray, boxes: Sequence[Named]) -> list[PhotoRegion]:
         """The surest `most` boxes, a pixel wide and high or more, the surest first, with their masks: of boxes that
         overlap the surest, whatever they are called. Those in which nothing is segmented are left out."""
         height, width = rgb.shape[:2]
         scale = np.array((width, height) * 2)
-        found = [(each, name, np.array(each.box) * scale) for each, name in self._boxes(rgb, names)]
+        found = [(each, name, np.array(each.box) * scale) for each, name in boxes]
         found = [one for one in found if min(one[2][2:] - one[2][:2]) >= 1]
         found.sort(key=lambda one: (-one[0].score, one[1], one[0].box))
         corners, scores = np.array([box for *_, box in found]).reshape(-1, 4), np.array([one[0].score for one in found])
@@ -128,16 +135,21 @@ class Locator:
         surely = clip_scores(self.clip.images([on_white(rgb, each) for each in located]), self.clip.texts(texts))
         return [replace(region, clip_score=sure) for region, sure in zip(located, surely, strict=True)]
 
-    def _boxes(self, rgb: np.ndarray, names: Sequence[str]) -> list[tuple[Any, str]]:
-        """Boxes with their names; names that are too many for one look in two halves. Raises ValueError."""
-        [found] = self.detector.detect([rgb], [names], self.setting.threshold, 1.0)
-        if not isinstance(found, ValueError):
-            return [(each, names[each.label]) for each in found]
-        if len(names) == 1 or "tokens" not in str(found):
-            raise found
-        half = len(names) // 2
-        later = self._boxes(rgb, names[half:])
-        return self._boxes(rgb, names[:half]) + later
+    def _boxes(self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]]) -> list[list[Named] | ValueError]:
+        """Each photograph's boxes with their names; names that are too many for one look in two halves."""
+        asked = [n for n, own in enumerate(names) if own]
+        columns = [rgbs[n] for n in asked], [names[n] for n in asked]
+        looked = dict(zip(asked, self.detector.detect(*columns, self.setting.threshold, 1.0), strict=True))
+        found = list[list[Named] | ValueError]()
+        for n, (rgb, own) in enumerate(zip(rgbs, names, strict=True)):
+            said = looked.get(n, ValueError("no nouns to look for: photo_pool.captioner must be a model"))
+            if isinstance(said, ValueError) and len(own) > 1 and "tokens" in str(said):
+                halves = self._boxes([rgb, rgb], [own[: len(own) // 2], own[len(own) // 2 :]])
+                wrong = [half for half in halves if isinstance(half, ValueError)]
+                found.append(wrong[0] if wrong else [each for half in halves for each in half])  # type: ignore[union-attr]
+            else:
+                found.append(said if isinstance(said, ValueError) else [(each, own[each.label]) for each in said])
+        return found
 
 
 def _regions(found: dict[str, list[Any]]) -> Regions:

@@ -106,7 +106,7 @@ def _finding(wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[re
             segmenter = loaded(wanted, SEGMENTER, device)
         clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], ClipSetting) else None
         find = locating.Locator(how, detector, segmenter, clip, score).find
-    return lambda given: [(locating.told(find, row), None) for row in given[1]]
+    return lambda given: [(found, None) for found in locating.told(find, given[1])]
 
 
 class PhotoModels(ExitStack):
