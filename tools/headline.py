@@ -2,16 +2,17 @@
 
     python -m tools.headline
 
-Reads metrics/summary.json and metrics/train_pairs.json. A dash stands for what is not known, such as the accuracy of a
-judge without answers.
+Reads metrics/summary.json, metrics/train_pairs.json and metrics/train_scorer/. A dash stands for what is not known,
+such as the accuracy of a judge without answers.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 SUMMARY, PAIRS = Path("metrics/summary.json"), Path("metrics/train_pairs.json")
+SCORERS = Path("metrics/train_scorer")
 UNTOLD = ("probe_agrees", "probe_tie")  # strata whose figures stand in metrics/summary.json alone
 Row = tuple[str, str, str]
 """What it is, its value, its interval."""
@@ -24,8 +25,9 @@ def row(what: str, figure: Mapping[str, float | None], digits: int = 3) -> Row:
     return what, "-" if value is None else f"{value:.{digits}f}", interval
 
 
-def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Row]:
-    """From metrics/summary.json and the one entry of metrics/train_pairs.json."""
+def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any], scorers: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    """From metrics/summary.json, the one entry of metrics/train_pairs.json and those of metrics/train_scorer. A
+    scorer's line says whether it is above what reads no words, or the wrong ones, at the lower end."""
     yield "training pairs", f"{pairs['pairs']:,}", "-"
     for known in pairs["known_truth"]:
         yield row("  that name the truly better edit", {"value": known["share_right"]})
@@ -36,6 +38,14 @@ def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Row]:
             if known := [figure["value"] for judge, figure in judges.items() if " " in judge]:  # no judge has a space
                 yield row(f"accuracy on {benchmark}: best that sees no places", {"value": max(known)})
     yield from (row(f"gain by training: {where}", figure) for where, figure in summary["gain"].items())
+    for scorer in scorers:
+        for figure in (
+            each for each in scorer["agreement"] if each["dimension"] == "overall" and each.get("baselines")
+        ):
+            above = "above" if figure["above_baselines"] else "not above"
+            yield row(
+                f"scorer's overall, {above} its baselines", figure["test"] | {"value": figure["test"]["accuracy"]}
+            )
     for benchmark, figure in list(summary["position_bias"].items())[:1]:
         yield row(f"first image preferred on {benchmark}", figure)
     for judge, tau in summary["kendall_tau"].items():
@@ -52,7 +62,8 @@ def table(found: list[Row]) -> str:
 
 def main() -> None:
     [pairs] = json.loads(PAIRS.read_text())
-    print(table(list(rows(json.loads(SUMMARY.read_text()), pairs))))
+    scorers = [json.loads(file.read_text())[0] for file in sorted(SCORERS.glob("*.json"))]
+    print(table(list(rows(json.loads(SUMMARY.read_text()), pairs, scorers))))
 
 
 if __name__ == "__main__":

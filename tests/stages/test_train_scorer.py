@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from pictures import png
 
 from editjudge.core import records
 from editjudge.core.errors import UserError
+from editjudge.judges.protocol import Edit
+from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.models.serve.launch import free_port
 from editjudge.stages import train_scorer
 from editjudge.training import runs
-from editjudge.training.samples import Trained
+from editjudge.training.samples import Trained, stored_images
 from editjudge.training.settings import TrainRaterSetting
 
 SMALL = {
@@ -87,6 +91,11 @@ def test_two_processes_train_as_one(project: Project):
     [found] = json.loads((whole / "metrics/train_scorer/tiny.json").read_text())
     assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
     assert [row["test"]["n"] for row in found["agreement"]] == [5, 5, 5]
+    for row in found["agreement"]:  # the better edit is the source; all are asked for the same
+        *pixels, other = row["baselines"]
+        assert [each["accuracy"] for each in pixels] == [1, 1], "less change is better: the pairs learnt from say so"
+        assert (other["accuracy"], other["lead"]["difference"]) == (row["test"]["accuracy"], 0)
+        assert row["above_baselines"] is False
 
     launch = {"processes": 2, "port": free_port("127.0.0.1", 0)}
     two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch)
@@ -168,8 +177,9 @@ def test_images_and_dimensions_that_are_not_there_are_named(project: Project):
         train_scorer.job("tinny")
 
 
-def test_the_report_counts_what_is_known_alone():
-    """Four pairs: known in both respects, tied in one, known as a whole alone, and unknown."""
+def test_the_report_counts_what_is_known_alone_beside_what_reads_no_words(project: Project, base_dir: Path):
+    """Four pairs: known in both respects, tied in one, known as a whole alone, and unknown. B, A, B, A changes less."""
+    lessons.write_scorer(base_dir, project("report") / "model")
     setting = lessons.scorer_setting(aggregation="sum")
     known = [((2, 1), (1, 2), "Image A"), ((1, 1), (1, 3), "Tie"), ((), (), "Image B"), ((), (), None)]
     pairs = rows(4)[0]
@@ -182,9 +192,25 @@ def test_the_report_counts_what_is_known_alone():
     trained = untrained + torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     answers = [[[means.tolist()]] * 4 for means in (untrained, trained)]
     told = Trained([], [pair["key"] for pair in pairs], answers, (1, 0, 4), 1, 1, None, 1.0, 1, 1)
-    found, _ = train_scorer.report_of_scorer(setting, pairs, told, Path("base"))
+    found, _ = train_scorer.report_of_scorer(setting, Path("model"), pairs, told, Path("base"))
     following, quality, overall = found["agreement"]
     assert (following["test"]["n"], following["test"]["accuracy"], following["gain"]["difference"]) == (1, 1, 0)
     assert (quality["test"]["n"], quality["test"]["correct"]) == (2, 2)
     assert (overall["test"]["n"], overall["test"]["correct"]) == (2, 1)
     assert overall["test_untrained"]["correct"] == 0, "equal scores name no side"
+    for row, least in ((following, 0), (quality, 1), (overall, 1)):
+        assert [each["correct"] for each in row["baselines"][:2]] == [least, least], "where nothing tells: less change"
+        assert [each["baseline"] for each in row["baselines"]] == list(train_scorer.BASELINES)
+    assert (quality["baselines"][0]["lead"]["difference"], quality["above_baselines"]) == (0.5, False)
+    samples = train_scorer.samples_of(pairs, setting)
+    more = {sample.key: (sign, math.nan, -sign) for sample, sign in zip(samples, (1.0, -1.0, 1.0, -1.0), strict=True)}
+    learnt = train_scorer.by_pixels(samples, more, {"k0", "k1"})
+    for name in train_scorer.BASELINES[:2]:
+        assert learnt[name]["k0"] == [1, -1, -1], "more change is better, unknown, less change is better"
+    samples = [replace(sample, instruction=f"{sample.instruction} {sample.key}") for sample in samples]
+    asked = train_scorer.by_other_instructions(setting, Path("model"), samples)["k0"]
+    one, images = samples[0], stored_images((samples[0].source, samples[0].a, samples[0].b))
+    edits = [Edit("Remove the cup k1", images[one.source], images[edit]) for edit in (one.a, one.b)]
+    scores = CheckpointScorer.load(Path("model")).score(edits)
+    a, b = (np.array([*score.dimensions.values(), score.overall]) for score in scores)
+    assert asked == np.sign(a - b).tolist(), "in the next prompt's words"

@@ -103,7 +103,10 @@ def test_what_is_not_known_is_a_dash() -> None:
     none = dict.fromkeys(("value", "low", "high"))
     summary = {"accuracy": {"b": {"mute": none}}, "gain": {"held_out": none}, "position_bias": {"b": none}}
     summary |= {"kendall_tau": {"mute": None}, "rating": {}}
-    found = list(headline.rows(summary, {"pairs": 0, "known_truth": [{"share_right": None}]}))
+    pairs, overall = {"pairs": 0, "known_truth": [{"share_right": None}]}, {"dimension": "overall", "baselines": [1]}
+    overall |= {"test": {"accuracy": 0.455, "low": 0.365, "high": 0.548}, "above_baselines": False}
+    found = list(headline.rows(summary, pairs, [{"agreement": [{"dimension": "overall"}, overall]}]))
+    assert found.pop(-3) == ("scorer's overall, not above its baselines", "0.455", "0.365 to 0.548")
     assert found[0] == ("training pairs", "0", "-")
     assert [row[1:] for row in found[1:]] == [("-", "-")] * 5
     assert headline.table(found).splitlines()[0].split() == ["value", "95", "%", "interval"]

@@ -175,6 +175,23 @@ def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[R
     return found
 
 
+def scorers(trained: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """How often each trained scorer names the better edit of held-out photos, by dimension and as a whole, and what it
+    must be above. baselines: by name, each with whether the lower end of the scorer's lead is above 0."""
+    return [
+        {"scorer": name, "dimension": row["dimension"], "accuracy": _estimate(row["test"], "accuracy")}
+        | {
+            "baselines": {
+                each["baseline"]: _estimate(each, "accuracy") | {"above": (each["lead"]["low"] or 0) > 0}
+                for each in row["baselines"]
+            }
+        }
+        for name, report in trained.items()
+        for row in report["agreement"]
+        if row.get("baselines")
+    ]
+
+
 def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Rows]) -> Iterator[Row]:
     """Of each benchmark the judges' accuracy by task, their position bias, and the psychometric curve where damage is
     known. curves: points of fitted curves, by benchmark."""

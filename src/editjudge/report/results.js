@@ -56,8 +56,9 @@ function differencesTable(bench) {
 }
 
 function training(results, benchmarks) {
-  const { base, pairs, figures } = results;
+  const { base, scorers, pairs, figures } = results;
   const parts = base.length ? base.map((row) => gainOf(row, benchmarks)) : [nothing("No judge was trained, or its base was not measured beside it.")];
+  if (scorers.length) parts.push(make("h3", {}, "Scorers"), scorersTable(scorers));
   parts.push(make("div", { class: "figures" }, figures.map(chart)));
   if (pairs.length) parts.push(make("h3", {}, "Training pairs"), trainingPairs(pairs));
   return parts;
@@ -69,6 +70,16 @@ function gainOf(row, benchmarks) {
     row.high < 0 ? "The trained judge is right less often than its base, and the interval leaves 0 out." : "The interval holds 0: no gain is shown.";
   return make("p", {}, own(row.judge), " less its untrained base on ", own(row.benchmark), `: accuracy ${interval({ value: row.difference, low: row.low, high: row.high })}. ${said}`,
     known(photos) ? ` All of it is measured on ${counted(photos, "photo")}.` : "");
+}
+
+function scorersTable(rows) {
+  const names = Object.keys(rows[0].baselines), below = (row) => names.filter((name) => !row.baselines[name].above).map(words);
+  const columns = [named("scorer", "Scorer"), named("dimension", "Dimension", { cell: (row) => words(row.dimension) }),
+    { title: "Accuracy", cell: (row) => interval(row.accuracy), sort: (row) => row.accuracy.value },
+    { title: "Above all of them", text: true, cell: (row) => (below(row).length ? `no: not above ${below(row).join(", ")}` : "yes"), sort: (row) => below(row).length },
+    ...names.map((name) => ({ title: words(name), cell: (row) => interval(row.baselines[name]), sort: (row) => row.baselines[name].value }))];
+  return table(columns, rows, { sortable: true, label: "Scorers beside what reads no words", caption: "How often the better edit of held-out photos is named; 95 % intervals over photos. " +
+    "Beside it: how much the pixels differ from the source's, how many are the same, and the scorer itself, asked with another prompt's instruction. Above: the lower end of the difference on the same pairs is above 0." });
 }
 
 const COLUMNS = { task: "Task", prompts: "Prompts", prompts_with_pair: "With a pair", pairs: "Pairs", share_right: "Share right" };

@@ -34,7 +34,7 @@ Prompts = Sequence[gallery.GalleryPrompt]
 def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
     """What the page shows above the gallery."""
     several = {"raw_pairs": values["tasks"], "annotate": values["tasks"], "benchmarks": values["benchmarks"]}
-    several |= {"candidates": values["editors"]}
+    several |= {"candidates": values["editors"], "train_scorer": values["train_scorer"]}
     metrics = {name: files.details(f"metrics/{name}.json") for name in METRICS}
     for name, each in several.items():  # of a task, benchmark or editing model
         found = {one: files.details(f"metrics/{name}/{one}.json") for one in each}
@@ -56,6 +56,7 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
         "judge_charts": [*figures.judge_charts(metrics["benchmarks"], curves), *charts],
         "training": {
             "base": figures.against_base(measured, values["judges"], values["train_judge"]["base"]),
+            "scorers": figures.scorers(metrics["train_scorer"]),
             "pairs": figures.pair_counts(metrics["train_pairs"]),
             "figures": list(figures.training_charts(plots)),
         },

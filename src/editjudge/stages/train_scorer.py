@@ -2,17 +2,22 @@
 params). `training.runs` says how it goes on after it was killed."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from editjudge.core import params, records
+import cv2
+import numpy as np
+
+from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
+from editjudge.core.records import Image
 from editjudge.core.settings import known, section
+from editjudge.engine.workers import spread
 from editjudge.judges import rubrics
 from editjudge.judges.asking import open_rater
-from editjudge.judges.protocol import Edit, Rating
+from editjudge.judges.protocol import Edit, Rating, Unscored
 from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement
 from editjudge.training import runs
@@ -23,6 +28,9 @@ if TYPE_CHECKING:
     from editjudge.training.lesson import Lesson
 
 Rows = list[records.Row]
+Signs: TypeAlias = Sequence[float]
+# Beside what a scorer is worth: both know no words, and the third hears the wrong ones.
+BASELINES = ("pixel_difference", "unchanged_pixels", "other_instruction")
 NEAR = 1  # points that a rating may be away from what is known, and agree with it (arXiv 2505.20275)
 SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
 
@@ -33,7 +41,7 @@ def job(name: str) -> runs.TrainingJob:
     if isinstance(setting, TrainRaterSetting):
         samples, report = partial(ratings_of, setting=setting), partial(report_of_rater, setting, out)
     else:
-        samples, report = partial(samples_of, setting=setting), partial(report_of_scorer, setting)
+        samples, report = partial(samples_of, setting=setting), partial(report_of_scorer, setting, out)
     return runs.TrainingJob(
         stage="train_scorer",
         name=name,
@@ -101,28 +109,99 @@ def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[Sample]:
 
 
 def report_of_scorer(
-    setting: TrainScorerSetting, rows: Rows, trained: Trained, _base: Path
+    setting: TrainScorerSetting, model: Path, rows: Rows, trained: Trained, _base: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How often the scorer, and its base with an untrained head, name the better side of the test pairs: a dimension at
-    a time, and of the edits as a whole (`agreement.against_base`). Ties of the truth do not count."""
-    names = [*setting.dimensions, "overall"]
-    if not trained.tested:
-        return {"agreement": [{"dimension": name} | agreement.against_base([], [], []) for name in names]}, {}
+    """What the scorer, its base with an untrained head, and each of BASELINES say of the test pairs (`told_apart`)."""
     import torch
 
     from editjudge.training import scorer
 
-    samples = {sample.key: vars(sample) | {"filler": False} for sample in samples_of(rows, setting)}
-    signs = scorer.Targets.of([samples[key] for key in trained.tested]).sign.T.tolist()
-    said = [scorer.signs_of(torch.tensor(answers), setting.aggregation).T.tolist() for answers in trained.answers]
-    by_key = {row["key"]: str(row["origin"] or row["prompt"]) for row in rows}
-    photos, told = [by_key[key] for key in trained.tested], []
-    for name, better, *leads in zip(names, signs, *said, strict=True):  # nan where it is not known which is better
-        pairs = [n for n, sign in enumerate(better) if sign and not math.isnan(sign)]
-        untrained, now = ([lead[n] == better[n] for n in pairs] for lead in leads)
-        found = agreement.against_base(untrained, now, [photos[n] for n in pairs])
-        told.append({"dimension": name} | found)
-    return {"agreement": told}, {}
+    pairs = {sample.key: sample for sample in samples_of(rows, setting) if sample.b}
+    known = scorer.Targets.of([vars(sample) | {"filler": False} for sample in pairs.values()]).sign.tolist()
+    signs, told = dict(zip(pairs, known, strict=True)), dict[str, dict[str, Signs]]()
+    for name, answers in zip(("test_untrained", "test"), trained.answers, strict=True) if trained.tested else ():
+        said = scorer.signs_of(torch.tensor(answers), setting.aggregation).tolist()
+        told[name] = dict(zip(trained.tested, said, strict=True))
+    if tested := [pairs[key] for key in trained.tested if key in pairs]:
+        told |= by_pixels(list(pairs.values()), signs, {sample.key for sample in tested})
+        told[BASELINES[2]] = by_other_instructions(setting, model, tested)
+    photos = {row["key"]: str(row["origin"] or row["prompt"]) for row in rows}
+    truth = {sample.key: (signs[sample.key], photos[sample.key]) for sample in tested}
+    return {"agreement": told_apart([*setting.dimensions, "overall"], truth, told)}, {}
+
+
+def told_apart(
+    names: Sequence[str], known: Mapping[str, tuple[Signs, str]], told: Mapping[str, Mapping[str, Signs]]
+) -> list[dict[str, Any]]:
+    """How often the better side of a pair is named, a dimension at a time and as a whole. Ties of the truth count not.
+
+    known: of each pair the better side in each of `names` (1: A, -1: B, nan: unknown), and its photo; told: what
+    `test`, `test_untrained` and the BASELINES name. Returns a row a name: `agreement.against_base`; `baselines`, each
+    with its share and `lead`, the scorer's less its own on the same pairs, with 95 % intervals over photos; and
+    `above_baselines`, whether each lead's lower end is above 0 (None: not known)."""
+    found = []
+    for d, name in enumerate(names):
+        pairs = [key for key, (signs, _) in known.items() if signs[d] and not math.isnan(signs[d])]
+        photos, said = [known[key][1] for key in pairs], ("test_untrained", "test", *BASELINES)
+        base, now, *rest = ([told[who][key][d] == known[key][0][d] for key in pairs] for who in said)
+        row, others = {"dimension": name} | agreement.against_base(base, now, photos), list[dict[str, Any]]()
+        for who, right in zip(BASELINES, rest if pairs else (), strict=bool(pairs)):
+            lead = agreement.paired_difference(now, right, photos)
+            others.append({"baseline": who, **agreement.share(right, photos), "lead": lead})
+        lower = [each["lead"]["low"] for each in others]
+        above = all(low > 0 for low in lower) if lower and None not in lower else None
+        found.append(row | {"baselines": others, "above_baselines": above})
+    return found
+
+
+def by_pixels(
+    pairs: Sequence[Sample], signs: Mapping[str, Signs], tested: Container[str]
+) -> dict[str, dict[str, Signs]]:
+    """The sides that the first two of BASELINES name. Whether more or less of it is better, the pairs that do not test
+    say, for each dimension; less change is, where they say as much for both."""
+    shown = list(dict.fromkeys((sample.source, edit) for sample in pairs for edit in (sample.a, sample.b)))
+    stored = stored_images(name for both in shown for name in both)
+    looked = spread(change, [(stored[source], stored[edit]) for source, edit in shown], "changed pixels")
+    of = dict(zip(shown, looked, strict=True))
+    found = dict[str, dict[str, Signs]]()
+    for n, (name, less) in enumerate(zip(BASELINES, (-1.0, 1.0), strict=False)):
+        gaps = {p.key: float(np.sign(of[p.source, p.a][n] - of[p.source, p.b][n])) for p in pairs}
+        learnt = np.array([[gaps[key] * sign for sign in its] for key, its in signs.items() if key not in tested])
+        better = np.nansum(learnt, axis=0) if len(learnt) else np.zeros(len(signs[pairs[0].key]))
+        turn = np.where(better, np.sign(better), less)
+        found[name] = {key: (turn * gap).tolist() for key, gap in gaps.items()}
+    return found
+
+
+def change(both: tuple[Image, Image]) -> tuple[float, float]:
+    """In a worker: the mean absolute difference of the levels of source and edit, 0..255, and the share of pixels that
+    are the same; an edit of another size is first resized to its source's."""
+    source, edit = (images.decode(bytes(each)) for each in both)
+    if source.shape != edit.shape:
+        edit = cv2.resize(edit, source.shape[1::-1], interpolation=cv2.INTER_AREA)
+    gap = cv2.absdiff(source, edit)
+    return float(gap.mean()), float((gap == 0).all(-1).mean())
+
+
+def by_other_instructions(setting: TrainScorerSetting, model: Path, pairs: Sequence[Sample]) -> dict[str, Signs]:
+    """The sides that the trained scorer names where each prompt has the instruction of the next one, in the order of
+    their keys, that asks for something else. A pair with an unscored edit names none."""
+    from editjudge.judges.scorers.checkpoint import CheckpointScorer
+
+    told = dict(sorted((pair.prompt, pair.instruction) for pair in pairs))
+    order, other = list(told), dict[str, str]()
+    for n, name in enumerate(order):
+        after = (told[each] for each in order[n + 1 :] + order[:n])
+        other[name] = next((words for words in after if words != told[name]), told[name])
+    asked = list(dict.fromkeys((other[p.prompt], p.source, edit) for p in pairs for edit in (p.a, p.b)))
+    shown = stored_images(name for _, *names in asked for name in names)
+    scorer = CheckpointScorer.load(model, "bfloat16" if setting.bf16 else "float32", setting.batch_size)
+    answers = scorer.score([Edit(words, shown[source], shown[edit]) for words, source, edit in asked])
+    unknown = [math.nan] * (len(setting.dimensions) + 1)
+    values = [unknown if isinstance(s, Unscored) else [*s.dimensions.values(), s.overall] for s in answers]
+    of = dict(zip(asked, np.array(values), strict=True))
+    sides = ((p, *(of[other[p.prompt], p.source, edit] for edit in (p.a, p.b))) for p in pairs)
+    return {pair.key: np.sign(a - b).tolist() for pair, a, b in sides}
 
 
 def report_of_rater(

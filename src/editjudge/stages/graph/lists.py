@@ -57,6 +57,7 @@ def fillings(values: Values, stages: Iterable[str]) -> dict[str, list[str]]:
         "labels": ["train_pairs", "measures", "tasks"] if ours else [],
         "labelled": [path for each in values["scorer_data"].values() for path in labelled(each, values)],
         "base": named(values["train_judge"], "base"),
+        "scorer": list(values["train_scorer"]),
         "scorer_base": named(values["train_scorer"], "base"),
         "judge": _models(judges, values),
         "arena": _models(ranking, values),
