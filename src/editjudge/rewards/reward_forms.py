@@ -9,11 +9,13 @@ import base64
 import binascii
 import json
 import math
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, Field, Strict
 
 from editjudge.core import scans
@@ -65,6 +67,11 @@ class RewardForm(BaseModel):
     def reply(self, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
         """The plain values of the reply."""
         raise NotImplementedError
+
+    @classmethod
+    def refusal(cls, reason: str) -> bytes:
+        """The body that says in one line why nothing of a request is answered."""
+        return pickle.dumps({"error": reason}) if cls.pickled else orjson.dumps({"error": reason})
 
 
 def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
@@ -218,6 +225,12 @@ class EditR1(Columns):
         every = zip(self.instructions, self.edited, strict=True)
         return [with_named_source(prompt, image, Path(str(served.sources))) for prompt, image in every]
 
+    @classmethod
+    def refusal(cls, reason: str) -> bytes:
+        """These clients unpickle whatever comes and read no status: they end with the reason, the name of what this
+        pickle asks for and nobody has. Nothing is called."""
+        return f"cbuiltins\n{reason}\n.".encode(errors="replace")
+
 
 class FlowGRPO(EditR1):
     path, word = "/flow_grpo", "outputs"
@@ -230,6 +243,10 @@ class VerlOmni(EditR1):
         """The trainer raises on an error, and takes the first of the scores."""
         failed = [each.reason for each in rewards if each.reason]
         return {"error": failed[0]} if failed else super().reply(rewards, served)
+
+    @classmethod
+    def refusal(cls, reason: str) -> bytes:
+        return pickle.dumps({"error": reason})
 
 
 def with_named_source(prompt: str, image: bytes, sources: Path) -> Edit | Unscored:

@@ -96,6 +96,7 @@ class RewardService:
 
         async def answer(request: Request) -> Response:
             start, status, form, place = time.monotonic(), 500, name, PendingEdits(self.metrics, self.how.most_waiting)
+            request.state.form = FORMS[name]
             try:
                 await self.enter(request, place)
                 values = await self.body(request, FORMS[name])
@@ -212,10 +213,13 @@ class PendingEdits:
         self.metrics.pending -= self.taken
 
 
-async def refusal(request: Request, error: Exception) -> JSONResponse:
-    """One line that says why."""
-    told = serving.rejected(error)
-    return JSONResponse({"error": told.message}, told.status, {"Retry-After": "1"} if told.status == 503 else None)
+async def refusal(request: Request, error: Exception) -> Response:
+    """One line that says why, in the words of the request's form. Who sends pickles comes back after a 503 alone."""
+    told, form = serving.rejected(error), getattr(request.state, "form", RewardForm)
+    status = 503 if form.pickled and told.status == 408 else told.status
+    kind = "application/octet-stream" if form.pickled else "application/json"
+    reason = " ".join(told.message.encode(errors="replace").decode().split())
+    return Response(form.refusal(reason), status, {"Retry-After": "1"} if status == 503 else None, kind)
 
 
 def run(service: RewardService, port: int) -> None:
