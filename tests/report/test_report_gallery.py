@@ -215,15 +215,6 @@ def test_the_trained_judge_less_its_base_is_that_way_round() -> None:
     assert (found["difference"], found["low"], found["high"]) == (0.2, 0.1, 0.3)
 
 
-def test_a_scorers_line_says_whether_it_is_above_what_reads_no_words() -> None:
-    share = {"accuracy": 0.6, "low": 0.5, "high": 0.7}
-    others = [share | {"baseline": name, "lead": {"low": low}} for name, low in (("a", 0.1), ("b", 0.0), ("c", None))]
-    row = {"dimension": "overall", "test": share, "baselines": others}
-    [found] = figures.scorers({"one": {"agreement": [row]}, "rater": {"agreement": [{"dimension": "quality"}]}})
-    assert (found["scorer"], found["accuracy"]["low"]) == ("one", 0.5)
-    assert {name: each["above"] for name, each in found["baselines"].items()} == {"a": True, "b": False, "c": False}
-
-
 def test_failures_name_stage_reason_and_number() -> None:
     metrics = {
         "candidates": {"a": {"records": 5, "reasons": [{"reason": "timeout", "records": 3}]}},

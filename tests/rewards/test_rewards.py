@@ -25,7 +25,7 @@ from PIL import Image
 from pixel_scorer import SETTING, PixelScorer, Running
 from pydantic import ValidationError
 
-from editjudge.core import params
+from editjudge.core import images, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read, section
 from editjudge.engine import serving
@@ -465,14 +465,22 @@ def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path)
     """A scorer saved as a trained one is: 12 edits in batches, one of them with a broken image."""
     import lessons  # loads torch
 
+    from editjudge.judges.scorers import model as scoring
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
     lessons.write_scorer(base_dir, tmp_path)
     scorer = CheckpointScorer.load(tmp_path)
     edits = [("make it red", picture(n), picture(n + 1)) for n in range(11)] + [("x", picture(1), BROKEN)]
     wanted = scorer.score([Edit(*edit) for edit in edits[:11]])
+    scorer.source.cache_clear()
     with Running(scorer, batch_size=4) as running:
         results = reward_client.score(running.url, edits)
+    assert scorer.source.cache_info().misses <= 12, "a source is decoded once, ahead of the model"
+    one = scorer.prepare(Edit("x", picture(1, side=300), picture(2, side=70)))
+    chats = [scoring.text_of(scorer.processor, scorer.description.questions[0], "x", scorer.description.reply)]
+    whole = [images.decode(bytes(each)) for each in (one.source, one.edited)]
+    ahead, late = (scoring.batch(scorer.processor, chats, [shown]) for shown in (one.shown, whole))
+    assert [bytes(ahead[name].numpy()) for name in ahead] == [bytes(late[name].numpy()) for name in late], "same bytes"
     for score, result in zip(wanted, results[:11], strict=True):
         assert isinstance(score, Score)
         assert result["overall"] == pytest.approx(score.overall, abs=1e-4)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
@@ -182,6 +182,14 @@ class Scorer(Protocol):
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """One answer for each edit, in their order. A broken image or too little memory gives Unscored."""
         ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A scorer that does without its model what it can do of an edit: in any thread, ahead of `score`, which takes the
+    edit that comes of it in place of the other."""
+
+    def prepare(self, edit: Edit) -> Edit: ...
 
 
 class Judge(ABC):

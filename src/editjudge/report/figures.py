@@ -176,20 +176,9 @@ def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[R
 
 
 def scorers(trained: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """How often each trained scorer names the better edit of held-out photos, by dimension and as a whole, and what it
-    must be above. baselines: by name, each with whether the lower end of the scorer's lead is above 0."""
-    return [
-        {"scorer": name, "dimension": row["dimension"], "accuracy": _estimate(row["test"], "accuracy")}
-        | {
-            "baselines": {
-                each["baseline"]: _estimate(each, "accuracy") | {"above": (each["lead"]["low"] or 0) > 0}
-                for each in row["baselines"]
-            }
-        }
-        for name, report in trained.items()
-        for row in report["agreement"]
-        if row.get("baselines")
-    ]
+    """Each trained scorer's rows of agreement, with what it must be above (`stages.train_scorer.told_apart`)."""
+    rows = [(name, row) for name, report in trained.items() for row in report["agreement"]]
+    return [{"scorer": name} | row for name, row in rows if row.get("baselines")]
 
 
 def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Rows]) -> Iterator[Row]:

@@ -11,6 +11,7 @@ import math
 import pickle
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from itertools import repeat
 from typing import Any
@@ -30,7 +31,8 @@ from starlette.routing import Route
 from editjudge.core.params import ParamsError
 from editjudge.engine import serving
 from editjudge.engine.serving import Batcher, Rejected
-from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
+from editjudge.engine.workers import engine
+from editjudge.judges.protocol import Edit, Preparing, Score, Scorer, Unscored
 from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
@@ -77,7 +79,7 @@ class RewardService:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self.room = serving.Room(serving.MAX_DECODED)
+        self.room, self.preparing = serving.Room(serving.MAX_DECODED), ThreadPoolExecutor(engine().cpus())
         self.batcher: Batcher[Edit, Score | Unscored]
         self.batcher = Batcher(self.score, self.how.batch_size, 0, self.how.gathering)
         async with self.batcher.running():
@@ -174,6 +176,8 @@ class RewardService:
         if isinstance(edit, Unscored):
             return edit
         async with self.room.of(decoded):
+            if isinstance(self.scorer, Preparing):  # while the model is busy with others
+                edit = await asyncio.get_running_loop().run_in_executor(self.preparing, self.scorer.prepare, edit)
             return await self.batcher.ask(edit, request)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:

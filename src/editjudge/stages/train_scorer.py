@@ -184,23 +184,20 @@ def change(both: tuple[Image, Image]) -> tuple[float, float]:
 
 
 def by_other_instructions(setting: TrainScorerSetting, model: Path, pairs: Sequence[Sample]) -> dict[str, Signs]:
-    """The sides that the trained scorer names where each prompt has the instruction of the next one, in the order of
-    their keys, that asks for something else. A pair with an unscored edit names none."""
+    """The sides that the trained scorer names where each instruction is the next other one, in the order of their words
+    (itself, if there is no other). A pair with an unscored edit names none."""
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
-    told = dict(sorted((pair.prompt, pair.instruction) for pair in pairs))
-    order, other = list(told), dict[str, str]()
-    for n, name in enumerate(order):
-        after = (told[each] for each in order[n + 1 :] + order[:n])
-        other[name] = next((words for words in after if words != told[name]), told[name])
-    asked = list(dict.fromkeys((other[p.prompt], p.source, edit) for p in pairs for edit in (p.a, p.b)))
+    words = sorted({pair.instruction for pair in pairs})
+    other = dict(zip(words, words[1:] + words[:1], strict=True))
+    asked = list(dict.fromkeys((other[p.instruction], p.source, edit) for p in pairs for edit in (p.a, p.b)))
     shown = stored_images(name for _, *names in asked for name in names)
     scorer = CheckpointScorer.load(model, "bfloat16" if setting.bf16 else "float32", setting.batch_size)
-    answers = scorer.score([Edit(words, shown[source], shown[edit]) for words, source, edit in asked])
+    answers = scorer.score([Edit(told, shown[source], shown[edit]) for told, source, edit in asked])
     unknown = [math.nan] * (len(setting.dimensions) + 1)
     values = [unknown if isinstance(s, Unscored) else [*s.dimensions.values(), s.overall] for s in answers]
     of = dict(zip(asked, np.array(values), strict=True))
-    sides = ((p, *(of[other[p.prompt], p.source, edit] for edit in (p.a, p.b))) for p in pairs)
+    sides = ((p, *(of[other[p.instruction], p.source, edit] for edit in (p.a, p.b))) for p in pairs)
     return {pair.key: np.sign(a - b).tolist() for pair, a, b in sides}
 
 

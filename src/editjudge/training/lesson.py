@@ -20,12 +20,12 @@ from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from editjudge.core import hub, images, records
+from editjudge.core import hub, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import whole
 from editjudge.core.keys import place
 from editjudge.judges.styles import completion, record, style
-from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor, side_unit
+from editjudge.models.chat.checkpoint import Precision, bound, decode, load_model, load_processor, sized
 from editjudge.training.samples import Sample, image_names
 from editjudge.training.settings import SingleEditsSetting, TrainingSetting, TrainJudgeSetting
 
@@ -115,20 +115,13 @@ class Prepare:
         image = self.cache.get(name)
         if image is None:
             try:
-                image = self.load(bytes(self.pictures.get(name, b"")))
+                image = sized(self.processor, decode(bytes(self.pictures.get(name, b""))))
             except ValueError as error:
                 raise FileError(f"training sample {key}: {side}: {error}") from error
             if image.nbytes <= self.free:
                 self.cache[name] = image
                 self.free -= image.nbytes
         return image
-
-    def load(self, data: bytes) -> np.ndarray:
-        image, unit, size = decode(data), side_unit(self.processor), self.processor.image_processor.size
-        if not unit:  # the processor resizes
-            return image
-        shape = images.shown_size(image.shape[1], image.shape[0], size["shortest_edge"], size["longest_edge"], unit)
-        return np.asarray(Image.fromarray(image).resize(shape, Image.Resampling.BICUBIC))
 
 
 class EpochOrder(Sampler[int], TrainerCallback):

@@ -3,11 +3,12 @@
 head.safetensors has the head's tensors, scorer.json all else (`Description`). Both are checked as the backbone is:
 whole, of the right shape, finite."""
 
+import dataclasses
 import json
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -25,15 +26,17 @@ from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, read
+from editjudge.engine.workers import engine
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import model as scoring
 from editjudge.judges.scorers.model import Head, Looks, ScoringModel, aggregate, embeddings
 from editjudge.judges.scorers.questions import ScorerPrompt
-from editjudge.models.chat.checkpoint import Precision, decode, load_processor, side_unit, too_long
+from editjudge.models.chat.checkpoint import Precision, decode, load_processor, side_unit, sized, too_long
 from editjudge.vision.loading import NoMemory, within_memory
 
 HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", Path(__file__).with_name("card.md")
 PROBES = 64  # random states that a head must tell apart
+SOURCES = 16  # the last so many are kept as they are shown
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
@@ -104,13 +107,21 @@ def read_head(folder: Path, description: Description, hidden: int) -> Head:
     return head
 
 
+@dataclasses.dataclass(frozen=True)
+class PreparedEdit(Edit):
+    """shown: source and edit as the processor is shown them, (H, W, 3) uint8; or which cannot be used, and why."""
+
+    shown: tuple[np.ndarray, np.ndarray] | str = dataclasses.field(default="", compare=False)
+
+
 class CheckpointScorer:
-    """Scores edits with a trained scorer, in batches; for one thread at a time."""
+    """Scores edits with a trained scorer, in batches; for one thread at a time, but for `prepare`."""
 
     def __init__(
         self, model: ScoringModel, processor: ProcessorMixin, description: Description, batch_size: int = 16
     ) -> None:
         self.model, self.processor, self.description, self.batch_size = model, processor, description, batch_size
+        self.threads, self.source = ThreadPoolExecutor(engine().cpus()), lru_cache(SOURCES)(self.shown)
 
     @classmethod
     def load(cls, folder: Path, dtype: Precision = "float32", batch_size: int = 16, device: str = "auto") -> Self:
@@ -143,7 +154,9 @@ class CheckpointScorer:
     def _batch(self, edits: Sequence[Edit], start: int) -> list[Score | Unscored]:
         """The answers to as many as go through the model together, from `start` on."""
         batch = edits[start : start + self.batch_size]
-        decoded = [self._decoded(edit) for edit in batch]
+        ready = [each.shown for each in self.threads.map(self.prepare, batch)]
+        long = [too_long(self.model, self.processor, edit.instruction) for edit in batch]
+        decoded = [wrong or shown for wrong, shown in zip(long, ready, strict=True)]
         usable = [(edit, shown) for edit, shown in zip(batch, decoded, strict=True) if isinstance(shown, tuple)]
         scores = iter(self._scores(usable) if usable else [])
         return [next(scores) if isinstance(shown, tuple) else Unscored(shown) for shown in decoded]
@@ -174,22 +187,27 @@ class CheckpointScorer:
             found.append(Score(whole, of, std[0] if std else {}, spread, own.calibrated(whole)))
         return found
 
-    def _decoded(self, edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
-        """Source and edit as the processor is shown them, (H, W, 3) uint8; or which cannot be used, and why."""
-        found, least, most = [], self.description.min_pixels, self.description.max_pixels
-        if wrong := too_long(self.model, self.processor, edit.instruction):
-            return wrong
-        for name, data in edit.images.items():
+    def prepare(self, edit: Edit) -> PreparedEdit:
+        """The edit with its images decoded, at the size in which they are shown. The last sources are not decoded
+        again: a group of edits has one."""
+        if isinstance(edit, PreparedEdit):
+            return edit
+        found: list[np.ndarray] = []
+        for name, shown in (("source", self.source), ("edited", self.shown)):
             try:
-                image = decode(bytes(data))
+                found.append(shown(bytes(edit.images[name])))
             except images.ImageError as error:
-                return f"{name}: {error}"
-            if self.description.resize == "bicubic":
-                stored = Image.open(BytesIO(bytes(data))).convert("RGB")
-                size = images.shown_size(*stored.size, least, most, side_unit(self.processor))
-                image = np.asarray(stored.resize(size, Image.Resampling.BICUBIC))
-            found.append(image)
-        return found[0], found[1]
+                return PreparedEdit(**vars(edit), shown=f"{name}: {error}")
+        return PreparedEdit(**vars(edit), shown=(found[0], found[1]))
+
+    def shown(self, data: bytes) -> np.ndarray:
+        """An image, (H, W, 3) uint8, which the processor resizes no more. ImageError."""
+        image = decode(data)
+        if self.description.resize == "processor":
+            return sized(self.processor, image)
+        stored, own = Image.open(BytesIO(data)).convert("RGB"), self.description
+        size = images.shown_size(*stored.size, own.min_pixels, own.max_pixels, side_unit(self.processor))
+        return np.asarray(stored.resize(size, Image.Resampling.BICUBIC))
 
 
 def save(folder: Path, model: ScoringModel, description: Description) -> None:
@@ -202,4 +220,4 @@ def save(folder: Path, model: ScoringModel, description: Description) -> None:
 
 
 def write_description(folder: Path, description: Description) -> None:
-    (folder / DESCRIPTION).write_text(json.dumps(asdict(description), indent=2, sort_keys=True) + "\n")
+    (folder / DESCRIPTION).write_text(json.dumps(dataclasses.asdict(description), indent=2, sort_keys=True) + "\n")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+from PIL import Image
 from torch import nn
 from torch.nn.functional import linear
 from transformers import AutoConfig, ProcessorMixin
@@ -159,6 +160,16 @@ def side_unit(processor: Any) -> int:
     processor that resizes in another way."""
     images = processor.image_processor
     return images.patch_size * images.merge_size if type(images).__name__.startswith("Qwen2VL") else 0
+
+
+def sized(processor: Any, image: np.ndarray) -> np.ndarray:
+    """The image, uint8 (H, W, 3), resized as the processor would resize it, which then leaves it alone; unchanged for a
+    processor that resizes in another way. Pillow does it without Python's lock, so threads share it."""
+    unit, size = side_unit(processor), processor.image_processor.size
+    if not unit:
+        return image
+    shape = images.shown_size(image.shape[1], image.shape[0], size["shortest_edge"], size["longest_edge"], unit)
+    return np.asarray(Image.fromarray(image).resize(shape, Image.Resampling.BICUBIC))
 
 
 def too_long(model: Any, processor: Any, text: str) -> str | None:
