@@ -2,7 +2,7 @@
 params). `training.runs` says how it goes on after it was killed."""
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -116,17 +116,16 @@ def report_of_scorer(
 
     from editjudge.training import scorer
 
-    pairs = {sample.key: sample for sample in samples_of(rows, setting) if sample.b}
-    known = scorer.Targets.of([vars(sample) | {"filler": False} for sample in pairs.values()]).sign.tolist()
-    signs, told = dict(zip(pairs, known, strict=True)), dict[str, dict[str, Signs]]()
+    samples = {sample.key: sample for sample in samples_of(rows, setting)}
+    tested, told = [samples[key] for key in trained.tested if samples[key].b], dict[str, dict[str, Signs]]()
     for name, answers in zip(("test_untrained", "test"), trained.answers, strict=True) if trained.tested else ():
         said = scorer.signs_of(torch.tensor(answers), setting.aggregation).tolist()
         told[name] = dict(zip(trained.tested, said, strict=True))
-    if tested := [pairs[key] for key in trained.tested if key in pairs]:
-        told |= by_pixels(list(pairs.values()), signs, {sample.key for sample in tested})
-        told[BASELINES[2]] = by_other_instructions(setting, model, tested)
+    if tested:
+        told |= by_pixels(setting, tested) | {BASELINES[2]: by_other_words(setting, model, tested)}
+    signs = scorer.Targets.of([vars(sample) | {"filler": False} for sample in tested]).sign.tolist() if tested else []
     photos = {row["key"]: str(row["origin"] or row["prompt"]) for row in rows}
-    truth = {sample.key: (signs[sample.key], photos[sample.key]) for sample in tested}
+    truth = {sample.key: (sign, photos[sample.key]) for sample, sign in zip(tested, signs, strict=True)}
     return {"agreement": told_apart([*setting.dimensions, "overall"], truth, told)}, {}
 
 
@@ -138,39 +137,33 @@ def told_apart(
     known: of each pair the better side in each of `names` (1: A, -1: B, nan: unknown), and its photo; told: what
     `test`, `test_untrained` and the BASELINES name. Returns a row a name: `agreement.against_base`; `baselines`, each
     with its share and `lead`, the scorer's less its own on the same pairs, with 95 % intervals over photos; and
-    `above_baselines`, whether each lead's lower end is above 0 (None: not known)."""
+    `above_baselines`, whether each lead's lower end is above 0 (None: not known). Of more and less change, pixels name
+    that which is right more often on these very pairs."""
     found = []
     for d, name in enumerate(names):
-        pairs = [key for key, (signs, _) in known.items() if signs[d] and not math.isnan(signs[d])]
-        photos, said = [known[key][1] for key in pairs], ("test_untrained", "test", *BASELINES)
-        base, now, *rest = ([told[who][key][d] == known[key][0][d] for key in pairs] for who in said)
-        row, others = {"dimension": name} | agreement.against_base(base, now, photos), list[dict[str, Any]]()
-        for who, right in zip(BASELINES, rest if pairs else (), strict=bool(pairs)):
+        pairs = {key: signs[d] for key, (signs, _) in known.items() if signs[d] and not math.isnan(signs[d])}
+        base, now = ([told[who][key][d] == sign for key, sign in pairs.items()] for who in ("test_untrained", "test"))
+        photos, others = [known[key][1] for key in pairs], list[dict[str, Any]]()
+        for who in BASELINES if pairs else ():
+            both = [[told[who][key][d] * turn == sign for key, sign in pairs.items()] for turn in (1, -1)]
+            right = both[0] if who == BASELINES[2] else max(both, key=sum)
             lead = agreement.paired_difference(now, right, photos)
             others.append({"baseline": who, **agreement.share(right, photos), "lead": lead})
         lower = [each["lead"]["low"] for each in others]
         above = all(low > 0 for low in lower) if lower and None not in lower else None
+        row = {"dimension": name} | agreement.against_base(base, now, photos)
         found.append(row | {"baselines": others, "above_baselines": above})
     return found
 
 
-def by_pixels(
-    pairs: Sequence[Sample], signs: Mapping[str, Signs], tested: Container[str]
-) -> dict[str, dict[str, Signs]]:
-    """The sides that the first two of BASELINES name. Whether more or less of it is better, the pairs that do not test
-    say, for each dimension; less change is, where they say as much for both."""
-    shown = list(dict.fromkeys((sample.source, edit) for sample in pairs for edit in (sample.a, sample.b)))
+def by_pixels(setting: TrainScorerSetting, pairs: Sequence[Sample]) -> dict[str, dict[str, Signs]]:
+    """The side with more of each of the first two of BASELINES, the same in every dimension."""
+    shown = list(dict.fromkeys((pair.source, edit) for pair in pairs for edit in (pair.a, pair.b)))
     stored = stored_images(name for both in shown for name in both)
     looked = spread(change, [(stored[source], stored[edit]) for source, edit in shown], "changed pixels")
-    of = dict(zip(shown, looked, strict=True))
-    found = dict[str, dict[str, Signs]]()
-    for n, (name, less) in enumerate(zip(BASELINES, (-1.0, 1.0), strict=False)):
-        gaps = {p.key: float(np.sign(of[p.source, p.a][n] - of[p.source, p.b][n])) for p in pairs}
-        learnt = np.array([[gaps[key] * sign for sign in its] for key, its in signs.items() if key not in tested])
-        better = np.nansum(learnt, axis=0) if len(learnt) else np.zeros(len(signs[pairs[0].key]))
-        turn = np.where(better, np.sign(better), less)
-        found[name] = {key: (turn * gap).tolist() for key, gap in gaps.items()}
-    return found
+    of, count = dict(zip(shown, np.array(looked), strict=True)), len(setting.dimensions) + 1
+    gaps = {pair.key: np.sign(of[pair.source, pair.a] - of[pair.source, pair.b]).tolist() for pair in pairs}
+    return {name: {key: [gap[n]] * count for key, gap in gaps.items()} for n, name in enumerate(BASELINES[:2])}
 
 
 def change(both: tuple[Image, Image]) -> tuple[float, float]:
@@ -183,7 +176,7 @@ def change(both: tuple[Image, Image]) -> tuple[float, float]:
     return float(gap.mean()), float((gap == 0).all(-1).mean())
 
 
-def by_other_instructions(setting: TrainScorerSetting, model: Path, pairs: Sequence[Sample]) -> dict[str, Signs]:
+def by_other_words(setting: TrainScorerSetting, model: Path, pairs: Sequence[Sample]) -> dict[str, Signs]:
     """The sides that the trained scorer names where each instruction is the next other one, in the order of their words
     (itself, if there is no other). A pair with an unscored edit names none."""
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
