@@ -214,6 +214,9 @@ def test_the_published_head_of_editreward_and_one_of_scores_that_knows_no_deviat
     assert len(only.parts[0]) == 1
     means, stds = only(torch.ones(3, 1, 8))
     assert (means.shape, stds) == ((3, 1), None)
+    stds = head(torch.full((1, 2, 96), 1e6))[1].exp()
+    assert stds.isfinite().all(), "log sigma is bounded"
+    assert (stds > 0).all()
 
 
 def test_each_dimension_has_its_own_state_and_perceptron_or_shares_one():

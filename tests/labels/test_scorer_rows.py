@@ -167,6 +167,9 @@ def test_a_preference_is_one_sample_and_a_tie_that_disagrees_two_opposite_ones()
     assert (first.key, second.key) == ("k.1", "k.2")
     first, second = data.read(tie((2, 4), (3, 3)), "k")
     assert (first.winner, second.winner) == ("Image B", "Image A")
+    for scores in ((4, 2), (4, 2)), ((2, 4), (3, 3)), ((4, None), (3, 2)):  # the code never reads tie_case
+        [one] = data.read(tie(*scores), "k", "code")
+        assert (one.preferred, one.rule) == ("p/a.png", data.TIED_CODE)
 
 
 @pytest.mark.parametrize(

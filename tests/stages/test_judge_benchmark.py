@@ -292,6 +292,15 @@ def scored_answer(key: str, a: float, b: float) -> BothOrders:
     return replace(answer(key, winner, OTHER[winner]), scores=(a, b))
 
 
+@pytest.mark.parametrize("unit", [1.0, 0.01, 100.0])
+def test_a_scorers_tie_is_both_good_by_its_own_scores_in_whatever_unit(unit: float) -> None:
+    """Of 1, 1, 4, 4, 2, 3 the median is 2.5."""
+    items = [item("low", verdict="Both bad"), item("high", verdict="Both good"), item("other")]
+    answers = [scored_answer(i.key, a * unit, b * unit) for i, a, b in zip(items, (1, 4, 2), (1, 4, 3), strict=True)]
+    rows = judge_benchmark.to_verdicts("j", items, answers)
+    assert [row["answer"] for row in rows] == ["Both bad", "Both good", B]
+
+
 def test_a_pair_of_two_is_tied_up_to_epsilon_and_a_larger_tuple_is_not() -> None:
     items = [item("two", group="two", verdict=TIE), *tuple_items()[:3]]
     answers = [scored_answer(i.key, 6.0, 5.5) for i in items]

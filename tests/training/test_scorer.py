@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import lessons
+import numpy as np
 import pytest
 import torch
 from pictures import png
@@ -74,6 +75,19 @@ def test_all_parameters_with_a_prompt_for_each_dimension_and_a_shared_head(train
     assert loaded.model.head.dimensions == 2
     assert len(loaded.model.head.parts) == 1
     assert len(trained.tested) == 4
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_the_words_loss_is_of_adiees_own_token_where_it_is_written(base_dir: Path, scored: Samples, written: bool):
+    wanted = lessons.scorer(prompt="score", token="[SCORE]", language_weight=1.0, token_written=written)
+    processor = load_processor(base_dir)
+    model, _ = wanted.build(base_dir, processor, "float32", "cpu")
+    images = [np.zeros((32, 32, 3), np.uint8)] * 3
+    collate = wanted.collator(processor, model, None)  # type: ignore[arg-type]
+    found = collate([vars(scored[0]) | {"images": images, "filler": False}])
+    token = processor.tokenizer.get_vocab()["[SCORE]"]
+    assert (found["input_ids"] == token).sum() == 2, "one token, in both edits"
+    assert (found["labels"] == token).sum() == (2 if written else 0)
 
 
 def test_single_edits_and_the_loss_of_the_words(train, scored, tmp_path, pictures):

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ Kept = Sequence[tuple[Item, Row]]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 SAME = 1e-5  # two scores closer than this are a tie of EditReward-Compass
 COMPASS = {"IA": "instruction awareness", "VC": "visual consistency", "VQ": "visual quality"}
-MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
 FIGURES = params.load(Path(__file__).with_name("figures.yaml"))
 SAID = ("answer", "forward", "backward", "winner", "p_a", "score_a", "score_b")
 
@@ -53,8 +53,10 @@ def to_verdicts(judge: str, items: Sequence[Item], said: Mapping[str, Row]) -> R
 
     said: of an item, by its key, what the other columns hold, as far as they are known: forward, backward, winner, p_a,
     score_a, score_b, reason. answer: in people's words; where it is not given, the winner, a scorer's Tie being Both
-    good or Both bad by the two scores' mean. An item of which nothing is said has its own reason (`failed`)."""
-    rows = []
+    good where the mean of its two scores is not below the median of all its scores here, whatever its scale, else Both
+    bad. An item of which nothing is said has its own reason (`failed`)."""
+    rows, scores = [], [score for row in said.values() for score in (row.get("score_a"), row.get("score_b"))]
+    middle = median([score for score in scores if score is not None] or [0.0])
     for item in (item for item in items if item.verdict is not None):
         row: Row = {name: getattr(item, name) for name in ("key", "task", "cluster")} | dict.fromkeys(SAID)
         row |= {"judge": judge, "label": item.verdict, "truth": agreement.folded(str(item.verdict))}
@@ -62,7 +64,7 @@ def to_verdicts(judge: str, items: Sequence[Item], said: Mapping[str, Row]) -> R
         a, b, winner = row["score_a"], row["score_b"], row["winner"]
         scored = None not in (a, b) and winner == "Tie"
         row["answer"] = row["answer"] or (
-            winner if not scored else "Both good" if (a + b) / 2 >= MIDDLE else "Both bad"
+            winner if not scored else "Both good" if (a + b) / 2 >= middle else "Both bad"
         )
         rows.append(row)
     return rows

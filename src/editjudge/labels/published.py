@@ -2,8 +2,9 @@
 
 EditReward-Data (Wu et al. 2025, arXiv 2509.26346). A record: prompt, path_src, path1 (preferred), path2, model1,
 model2, model{1,2}_dim{1,2}_score, model{1,2}_overall_score, tie_case, choice_dist, confidence. Dimension 1 is
-instruction following, 2 visual quality, each 1 to 4, higher is better. The published training code never reads
-`tie_case`: what a tie says has to be in the data.
+instruction following, 2 visual quality, each 1 to 4, higher is better. A tie (`tie_case`) becomes two samples with
+opposite labels by the paper's Eq. 6, if its dimensions contradict each other; the published training code never reads
+`tie_case`, so that the first path wins there. `ties` of the settings says by which of the two.
 
 Ratings, as ImgEdit-Judge is trained on them (arXiv 2505.20275), in JSON lines, CSV or Parquet. A record: source and
 edited (image paths, or images), instruction, type (one of ImgEdit's or a task of ours), and a score 1..5 of each
@@ -30,6 +31,7 @@ from editjudge.labels.rows import EditRewardSource, ImageSink, LabelledEdit, Rat
 DIMENSIONS = ("instruction_following", "visual_quality")
 PREFERRED = "people preferred it, EditReward-Data"
 TIED = "people saw a tie, better in {}, EditReward-Data (Eq. 6)"
+TIED_CODE = "people saw a tie, of which the published code of EditReward-Data takes the first edit"
 DUPLICATE, OPPOSITE = "duplicate", "duplicate with another label"
 NO_TIE = ("", "0", "none", "null", "nan", "false", "no", "no_tie", "not_tie")
 LEAST, MOST = 1, 5  # of ratings
@@ -55,11 +57,11 @@ class Preference:
         return self.a.name if self.winner == "Image A" else self.b.name
 
 
-def read(values: Mapping[str, Any], key: str) -> list[Preference]:
+def read(values: Mapping[str, Any], key: str, ties: str = "paper") -> list[Preference]:
     """The samples of one record. RowError: it cannot be used, and why.
 
-    Of a tie (Eq. 6) two with opposite labels, where each edit is better in one dimension; a tie whose dimensions do not
-    contradict each other qualifies for nothing."""
+    Of a tie by the paper (Eq. 6) two with opposite labels, where each edit is better in one dimension; a tie whose
+    dimensions do not contradict each other qualifies for nothing."""
     names = ("prompt", "path_src", "path1", "path2")
     instruction, source, *paths = [reading.text(values.get(name), name) for name in names]
     if paths[0] == paths[1]:
@@ -71,8 +73,8 @@ def read(values: Mapping[str, Any], key: str) -> list[Preference]:
         model, overall = values.get(f"model{side}"), _number(values, f"model{side}_overall_score")
         edits.append(LabelledEdit(path, "", str(model) if model else None, scores, overall))
     own = Preference(key, instruction, source, edits[0], edits[1])
-    if not is_tie(values):
-        return [own]
+    if ties == "code" or not is_tie(values):
+        return [replace(own, rule=TIED_CODE) if is_tie(values) else own]
     first, second = (edit.scores for edit in edits)
     if min(len(first), len(second)) < len(DIMENSIONS):
         raise RowError("tie without the scores of both dimensions")
@@ -123,7 +125,7 @@ def preferences(setting: EditRewardSource, to: ImageSink) -> Iterator[Row]:
     found, places, ties = list[list[Preference]](), dict[str, reading.Record](), 0
     for record in reading.read(reading.Table(path=setting.path, images=setting.images)):
         with to.counting():
-            found.append(read(record.values, record.key))
+            found.append(read(record.values, record.key, setting.ties))
             places |= {sample.key: replace(record, row={}) for sample in found[-1]}
     kept, again = once(found)
     to.dropped.update(reason for reason, *_ in again)

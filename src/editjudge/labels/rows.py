@@ -60,11 +60,13 @@ class AnnotationsSource:
 
 @settings_class(frozen=True, kw_only=True, config=FORBID)
 class EditRewardSource:
-    """EditReward-Data's records. path: its JSON, or a folder; images: of their paths, the file's own if left out."""
+    """EditReward-Data's records. path: its JSON, or a folder; images: of their paths, the file's own if left out.
+    ties: what a `tie_case` is, see published.py: `paper`, two samples (Eq. 6) or none; `code`, a pair as any other."""
 
     source: Literal["editreward"]
     path: FileName
     images: FileName | None = None
+    ties: Literal["paper", "code"] = "paper"
     test_share: Share = 0.02
 
 

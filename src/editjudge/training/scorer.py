@@ -140,7 +140,8 @@ class ScorerLesson(lesson.Lesson):
                     shown.append((source, edit))
         batch = asking.batch(processor, texts, shown)
         if self.setting.language_weight:
-            batch["labels"] = asking.reply_labels(processor, batch["input_ids"], replies, token)
+            unwritten = None if self.setting.token_written else token
+            batch["labels"] = asking.reply_labels(processor, batch["input_ids"], replies, unwritten)
         return batch | vars(Targets.of(rows))
 
     def chosen(self, found: torch.Tensor) -> torch.Tensor:

@@ -105,12 +105,13 @@ class TrainScorerSetting(SingleEditsSetting):
     reads. head: gaussian (a mean and a standard deviation) or score (a mean). head_sizes: of its inner layers.
     head_shared: one head for all dimensions. aggregation: how the dimensions become one score. loss: regression is to
     the scores less `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the
-    edit as a whole) or both. score_weight, language_weight: of that loss, and of the loss of the reply's words.
+    edit as a whole) or both. score_weight, language_weight: of that loss, and of the loss of the reply's words, the
+    token among them where it is `token_written`, as ADIEE's [SCORE] is.
     calibration: training edits, at most, that the calibrated value is read from."""
 
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
     prompt: Text
-    token: Annotated[Text, Field(pattern=r"^<\|\w+\|>$")] = "<|Reward|>"
+    token: Annotated[Text, Field(pattern=r"^(<\|\w+\|>|\[\w+\])$")] = "<|Reward|>"
     head: Literal["gaussian", "score"]
     head_sizes: tuple[Positive, ...]
     head_dropout: Part
@@ -121,6 +122,7 @@ class TrainScorerSetting(SingleEditsSetting):
     offset: Real = 0.0
     score_weight: Amount = 1.0
     language_weight: Amount = 0.0
+    token_written: Flag = False
     calibration: Positive = 2000
     deepspeed: Literal["none", "zero2", "zero2_offload"] = "none"
 

@@ -23,6 +23,7 @@ from editjudge.judges.styles import CRITERIA, told
 from editjudge.models.chat.checkpoint import Precision, load_model
 
 IGNORED = -100
+MOST_LOG_STD = 8.0  # exp(8) is 2981: beyond, a standard deviation says nothing, and would end as infinity or 0
 Aggregation: TypeAlias = Literal["min", "mean", "sum"]
 OUTPUTS = {"gaussian": 2, "score": 1}
 
@@ -74,13 +75,13 @@ def batch(processor: Any, texts: Sequence[str], images: Sequence[Sequence[np.nda
     return dict(given)
 
 
-def reply_labels(processor: Any, ids: torch.Tensor, replies: Sequence[str], token: int) -> torch.Tensor:
-    """(n, L): the reply's tokens as labels, IGNORED elsewhere. The added token is none: nothing writes it."""
+def reply_labels(processor: Any, ids: torch.Tensor, replies: Sequence[str], token: int | None) -> torch.Tensor:
+    """(n, L): the reply's tokens as labels, IGNORED elsewhere, and at the added token, where it is given."""
     labels = torch.full_like(ids, IGNORED)
     for row, reply in enumerate(replies):
         length = len(processor.tokenizer(reply, add_special_tokens=False)["input_ids"])
         labels[row, -length:] = ids[row, -length:]
-    return labels.masked_fill(ids == token, IGNORED)
+    return labels if token is None else labels.masked_fill(ids == token, IGNORED)
 
 
 def perceptron(sizes: Sequence[int], dropout: float) -> nn.Sequential:
@@ -109,12 +110,13 @@ class Head(nn.Module):
         self.dimensions = dimensions
 
     def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Means and logarithms of standard deviations, (n, D) each, of states (n, D, hidden). None: it knows none."""
+        """Means and logarithms of standard deviations, (n, D) each, of states (n, D, hidden); the latter in
+        -MOST_LOG_STD..MOST_LOG_STD. None: it knows none."""
         own = [self.parts[n % len(self.parts)] for n in range(self.dimensions)]
         weight = cast(nn.Linear, own[0][0]).weight  # type: ignore[index]
         with torch.autocast(states.device.type, enabled=False):
             found = torch.stack([part(states[:, n].to(weight.dtype)) for n, part in enumerate(own)], 1).float()
-        return found[..., 0], found[..., 1] if found.shape[-1] == 2 else None
+        return found[..., 0], found[..., 1].clamp(-MOST_LOG_STD, MOST_LOG_STD) if found.shape[-1] == 2 else None
 
 
 def aggregate(
