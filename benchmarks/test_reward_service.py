@@ -56,7 +56,7 @@ def edits() -> list[Edit]:
 
 
 def serve(port: int, batch_size: int) -> None:
-    how = RewardSetting("127.0.0.1", port, batch_size, 0.005, 1024, 128, 60, "overall", "none", "none", False)
+    how = RewardSetting("127.0.0.1", port, batch_size, 0.005, 1024, 128, 60, "overall", "none", "none", True)
     run(RewardService(scorer(), "tiny", how), port)
 
 

@@ -24,6 +24,7 @@ from pictures import many_scans, picture
 from PIL import Image
 from pixel_scorer import SETTING, PixelScorer, Running
 from pydantic import ValidationError
+from reward_trial import trial
 
 from editjudge.core import images, params
 from editjudge.core.params import ParamsError
@@ -93,6 +94,17 @@ def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
     assert "editjudge_reward_pending 0.0" in lines
     assert 'editjudge_reward_seconds_bucket{le="+Inf"} 300.0' in lines
     assert "editjudge_reward_seconds_count 300.0" in lines
+
+
+def test_hostile_requests_take_nothing_from_the_others() -> None:
+    """As `benchmarks/test_reward_trial.py`, which sends 10,000 and up to 10 MB."""
+    edits = [Edit(f"make it red {n}", picture(n), picture(n + 1)) for n in range(300)]
+    with Running() as running:
+        found = trial(running.url, "pixels", edits, 1_000_000, 16)
+        assert running.pending == 0
+    assert [score.overall for score in found.answers] == [PixelScorer().one(edit).overall for edit in edits]
+    assert found.statuses.total() == 15
+    assert {status for _, status in found.statuses} == {0, 200, 400}
 
 
 @pytest.mark.parametrize("wrong", ["nan", "None"])
@@ -428,12 +440,25 @@ def test_the_reward_of_one_number_is_the_one_that_is_chosen(running: Running) ->
             assert unpickled(reply)["outputs"] == [value]
 
 
+def test_a_win_rate_is_that_within_the_edits_of_one_source_and_instruction() -> None:
+    sources, edited = [1, 1, 1, 1, 1, 2, 3, 3], [4, 5, 5, 6, 0, 4, 7, 8]
+    data = {"images": [jpeg(n) for n in edited], "ref_images": [jpeg(n) for n in sources], "prompts": ["x"] * 8}
+    data["images"][4], data["prompts"][7] = b"broken", "y"
+    scores = [expected(jpeg(1), jpeg(n)).overall for n in (4, 5, 5, 6)]
+    wins = [(np.sign([one - other for other in scores]).sum() + 3) / 6 for one in scores]
+    with Running(reward="win_rate") as running:
+        reply = requests.post(f"{running.url}/flow_grpo", data=pickle.dumps(data), timeout=60)
+    assert sum(wins) == 2
+    assert unpickled(reply)["outputs"][:4] == pytest.approx(wins)
+    np.testing.assert_array_equal(unpickled(reply)["outputs"][4:], [math.nan] * 4, "broken, or alone")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (
             {"reward": "beauty"},
-            "reward_service.reward is 'beauty'; pixels has overall, calibrated, likeness, brightness",
+            "reward_service.reward is 'beauty'; pixels has overall, calibrated, win_rate, likeness, brightness",
         ),
         ({"api_key_env": "NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set"),
         ({"sources": "/no/such/folder"}, "reward_service.sources: no folder"),
@@ -476,7 +501,7 @@ def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path)
     with Running(scorer, batch_size=4) as running:
         results = reward_client.score(running.url, edits)
     assert scorer.source.cache_info().misses <= 12, "a source is decoded once, ahead of the model"
-    one = scorer.prepare(Edit("x", picture(1, side=300), picture(2, side=70)))
+    one = scorer.prepare(Edit("x", picture(1, height=300, width=200), picture(2, height=70, width=90)))
     chats = [scoring.text_of(scorer.processor, scorer.description.questions[0], "x", scorer.description.reply)]
     whole = [images.decode(bytes(each)) for each in (one.source, one.edited)]
     ahead, late = (scoring.batch(scorer.processor, chats, [shown]) for shown in (one.shown, whole))

@@ -175,12 +175,6 @@ def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[R
     return found
 
 
-def scorers(trained: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Each trained scorer's rows of agreement, with what it must be above (`stages.train_scorer.told_apart`)."""
-    rows = [(name, row) for name, report in trained.items() for row in report["agreement"]]
-    return [{"scorer": name} | row for name, row in rows if row.get("baselines")]
-
-
 def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Rows]) -> Iterator[Row]:
     """Of each benchmark the judges' accuracy by task, their position bias, and the psychometric curve where damage is
     known. curves: points of fitted curves, by benchmark."""

@@ -55,10 +55,12 @@ class Reward:
 
 
 class RewardForm(BaseModel):
-    """A request of a form, at a path. pickled: request and reply are pickles, else JSON."""
+    """A request of a form, at a path. pickled: request and reply are pickles, else JSON. blind: the client reads
+    neither the status nor an error: it unpickles whatever comes, and takes the rewards."""
 
     path: ClassVar[str]
     pickled: ClassVar[bool] = False
+    blind: ClassVar[bool] = False
 
     def edits(self, served: Served) -> Edits:
         """The edits of the request, those that cannot be scored with their reason. Rejected (400)."""
@@ -70,7 +72,10 @@ class RewardForm(BaseModel):
 
     @classmethod
     def refusal(cls, reason: str) -> bytes:
-        """The body that says in one line why nothing of a request is answered."""
+        """The body that says in one line why nothing of a request is answered. Who is blind ends with the reason: it is
+        the name of what the pickle asks for, and nobody has. Nothing is called."""
+        if cls.blind:
+            return f"cbuiltins\n{reason}\n.".encode()
         return pickle.dumps({"error": reason}) if cls.pickled else orjson.dumps({"error": reason})
 
 
@@ -211,7 +216,7 @@ class FlowFactory(Columns):
 class EditR1(Columns):
     """Edit-R1, and in its subclasses flow_grpo and verl-omni: the sources in ref_images, or named in the prompts."""
 
-    path, word, pickled = "/mode/{mode}", "scores", True
+    path, word, pickled, blind = "/mode/{mode}", "scores", True, True
     edited: Listed[Bytes] = Field(alias="images")
     instructions: Listed[str] = Field(alias="prompts")
     sources: Listed[Bytes] | None = Field(None, alias="ref_images")
@@ -225,28 +230,18 @@ class EditR1(Columns):
         every = zip(self.instructions, self.edited, strict=True)
         return [with_named_source(prompt, image, Path(str(served.sources))) for prompt, image in every]
 
-    @classmethod
-    def refusal(cls, reason: str) -> bytes:
-        """These clients unpickle whatever comes and read no status: they end with the reason, the name of what this
-        pickle asks for and nobody has. Nothing is called."""
-        return f"cbuiltins\n{reason}\n.".encode(errors="replace")
-
 
 class FlowGRPO(EditR1):
     path, word = "/flow_grpo", "outputs"
 
 
 class VerlOmni(EditR1):
-    path = "/verl_omni"
+    path, blind = "/verl_omni", False
 
     def reply(self, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
         """The trainer raises on an error, and takes the first of the scores."""
         failed = [each.reason for each in rewards if each.reason]
         return {"error": failed[0]} if failed else super().reply(rewards, served)
-
-    @classmethod
-    def refusal(cls, reason: str) -> bytes:
-        return pickle.dumps({"error": reason})
 
 
 def with_named_source(prompt: str, image: bytes, sources: Path) -> Edit | Unscored:

@@ -18,9 +18,10 @@ class RewardSetting:
     port: 0: a free one. batch_size: edits scored together, at most. gathering: seconds that the first edit of a batch
     waits for others. most_waiting: edits that wait; a request beyond is told to come back (503). most_megabytes: of a
     request. stop_seconds: in which requests are still answered once the service is told to stop. reward: what trainers
-    get that take one number: overall, calibrated, or a dimension's name. api_key_env: the environment variable with the
-    key that requests must have, or none. sources: folder of the source images that prompts name, for trainers that send
-    none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and verl-omni; nothing in them is run."""
+    get that take one number: overall, calibrated, win_rate (in its group), or a dimension's name. api_key_env: the
+    environment variable with the key that requests must have, or none. sources: folder of the source images that
+    prompts name, for trainers that send none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and
+    verl-omni; nothing in them is run."""
 
     host: Text = "127.0.0.1"
     port: Annotated[Count, Field(le=65_535)] = 25940

@@ -37,6 +37,7 @@ from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
 
+WIN_RATE = "win_rate"
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # bounds of the histogram
 
 
@@ -61,7 +62,7 @@ class RewardService:
     def __init__(self, scorer: Scorer, name: str, how: RewardSetting) -> None:
         self.scorer, self.how, self.key, self.limit = scorer, how, how.key, how.most_megabytes * 2**20
         self.served, self.metrics = Served(name, how.folder), Metrics()
-        self.rewards = ("overall", "calibrated", *scorer.dimensions)
+        self.rewards = ("overall", "calibrated", WIN_RATE, *scorer.dimensions)
         if how.reward not in self.rewards:
             raise ParamsError(f"reward_service.reward is {how.reward!r}; {name} has {', '.join(self.rewards)}")
 
@@ -164,6 +165,7 @@ class RewardService:
         sizes = await run_in_threadpool(lambda: [*map(serving.decoded_size, shown)])
         answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
+        rewards = win_rates(edits, rewards) if self.how.reward == WIN_RATE else rewards
         for each in rewards:
             self.metrics.edits.labels(name, "scored" if math.isfinite(each.reward) else "unscored").inc()
         reply = asked.reply(rewards, self.served)
@@ -190,12 +192,31 @@ class RewardService:
         if isinstance(answer, Unscored):
             return Reward(answer, math.nan)
         values = {"overall": answer.overall, "calibrated": answer.calibrated} | dict(answer.dimensions)
+        values[WIN_RATE] = answer.overall  # until the others of its group are known
         numbers = (*values.values(), *answer.std.values(), answer.overall_std)
         if not all(math.isfinite(each) for each in numbers if each is not None):
             return Reward(Unscored("the scorer's numbers are not finite"), math.nan)
         if (value := values[self.how.reward]) is None:
             return Reward(Unscored(f"the scorer has no value {self.how.reward}"), math.nan)
         return Reward(answer, float(value))
+
+
+def win_rates(edits: Sequence[Edit | Unscored], rewards: Sequence[Reward]) -> list[Reward]:
+    """How many of the other scored edits of its group each edit is above, 0..1, one as good counting half; the mean of
+    a group is 0.5. A group: the edits of one source and one instruction in a request. Unscored: it is alone in it."""
+    groups: dict[Any, list[float]] = {}
+    for edit, each in zip(edits, rewards, strict=True):
+        if isinstance(edit, Edit) and not each.reason:
+            groups.setdefault((edit.instruction, bytes(edit.source)), []).append(each.reward)
+    found = []
+    for edit, each in zip(edits, rewards, strict=True):
+        if isinstance(edit, Edit) and not each.reason:
+            own = groups[edit.instruction, bytes(edit.source)]
+            wins = sum(each.reward > other for other in own) + (own.count(each.reward) - 1) / 2
+            alone = Reward(Unscored("it is the only scored edit of its source and instruction"), math.nan)
+            each = Reward(each.answer, wins / (len(own) - 1)) if len(own) > 1 else alone
+        found.append(each)
+    return found
 
 
 class PendingEdits:

@@ -40,6 +40,7 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
         found = {one: files.details(f"metrics/{name}/{one}.json") for one in each}
         metrics[name] = {one: value for one, value in found.items() if value is not None}
     names = [*PLOTS, *(f"learning_curve/{name}" for name in values["learning_curve"])]
+    scored = [(name, row) for name, found in metrics["train_scorer"].items() for row in found["agreement"]]
     plots = {name: files.table(f"plots/{name}.csv") for name in names}
     curves = {name: files.table(f"plots/psychometric/{name}.csv") for name in metrics["benchmarks"]}
     measured = figures.judges(metrics["benchmarks"])
@@ -56,7 +57,7 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
         "judge_charts": [*figures.judge_charts(metrics["benchmarks"], curves), *charts],
         "training": {
             "base": figures.against_base(measured, values["judges"], values["train_judge"]["base"]),
-            "scorers": figures.scorers(metrics["train_scorer"]),
+            "scorers": [{"scorer": name} | row for name, row in scored if row.get("baselines")],
             "pairs": figures.pair_counts(metrics["train_pairs"]),
             "figures": list(figures.training_charts(plots)),
         },
