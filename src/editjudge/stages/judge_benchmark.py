@@ -40,8 +40,8 @@ def questions_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: S
     for item in (item for item in items if item.failed is None):
         known = item.regions is not None and item.task in recipes
         context = Context(recipes[item.task], item.regions or (), models) if known else None
-        images = item.source, item.a, item.b
-        questions.append(Question(item.key, item.instruction, *images, context=context, task=item.task))
+        images, more = (item.source, item.a, item.b), {"task": item.task, "captions": item.captions}
+        questions.append(Question(item.key, item.instruction, *images, context=context, **more))
     return questions
 
 
