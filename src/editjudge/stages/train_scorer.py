@@ -132,13 +132,12 @@ def report_of_scorer(
 def told_apart(
     names: Sequence[str], known: Mapping[str, tuple[Signs, str]], told: Mapping[str, Mapping[str, Signs]]
 ) -> list[dict[str, Any]]:
-    """How often the better side of a pair is named, a dimension at a time and as a whole. Ties of the truth count not.
+    """How often the better side of a pair is named, a row a dimension and one of the whole; ties do not count.
 
     known: of each pair the better side in each of `names` (1: A, -1: B, nan: unknown), and its photo; told: what
-    `test`, `test_untrained` and the BASELINES name. Returns a row a name: `agreement.against_base`; `baselines`, each
-    with its share and `lead`, the scorer's less its own on the same pairs, with 95 % intervals over photos; and
-    `above_baselines`, whether each lead's lower end is above 0 (None: not known). Of more and less change, pixels name
-    that which is right more often on these very pairs."""
+    `test`, `test_untrained` and the BASELINES name, pixels more or less change, as is right more often here. A row:
+    `agreement.against_base`; `baselines`, each with its share and `lead`, the scorer's less its own on the same pairs;
+    and `above_baselines`, whether each lead's lower end is above 0 (None: not known)."""
     found = []
     for d, name in enumerate(names):
         pairs = {key: signs[d] for key, (signs, _) in known.items() if signs[d] and not math.isnan(signs[d])}
