@@ -167,7 +167,11 @@ def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
     def row(vote: str) -> dict:
         sides = {"left_model": "m1", "right_model": "m2"}
         sides |= {"left_output_image": struct(1), "right_output_image": struct(2)}
-        prompts = {"source_prompt": "", "target_prompt": "", "instruct_prompt": "Go."}
+        prompts = {
+            "source_prompt": "A cup." * (vote == "leftvote"),
+            "target_prompt": "A red cup.",
+            "instruct_prompt": "Go.",
+        }
         return prompts | sides | {"source_image": struct(0), "vote_type": vote}
 
     votes = ["leftvote", "rightvote", "tievote", "bothbad_vote", "maybe"]
@@ -177,6 +181,7 @@ def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
     assert [item.verdict for item in items] == ["Image A", "Image B", "Both good", "Both bad", None]
     assert (items[0].models, items[0].key) == (("m1", "m2"), plain("image_edition/test-0") + "-00000")
     assert len({item.cluster for item in items[:4]}) == 1, "one source image, one cluster"
+    assert [item.captions for item in items[:2]] == [("A cup.", "A red cup."), None]
     assert items[4].failed == "field vote_type: 'maybe' is none of leftvote, rightvote, tievote, bothbad_vote"
     counted = forms.counts(items)
     assert (counted["items"], counted["failed"], counted["with_verdict"]) == (5, 1, 4)

@@ -171,6 +171,19 @@ def test_the_values_are_the_published_formulas(clip: str, tmp_path: Path) -> Non
         assert value("dino_i", EDIT, model=model) == pytest.approx(cos(*dino.astype(np.float64)), abs=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "more"), [("clip_d", {}), ("clip_t", {}), ("clip_i", {"against": "truth"})])
+def test_a_baseline_as_a_judge_is_told_truth_and_captions(clip: str, workdir: Path, kind: str, more: dict) -> None:
+    """Asked first without either: what is kept of that is no answer to the other question."""
+    given = {"kind": kind, "model": clip} | more
+    (workdir / "params.yaml").write_text(yaml.safe_dump({"scorers": {"tiny": given}}))
+    known = Question("q", EDIT.instruction, GIVEN[0], GIVEN[1], GIVEN[2], truth=EDIT.truth, captions=EDIT.captions)
+    with open_judge("judges.judge", JUDGE) as judge:
+        bare, told = judge.compare([replace(known, truth=None, captions=None), known], "overall")
+    wanted = [value(kind, replace(EDIT, edited=edited), model=clip, **more) for edited in GIVEN[1:]]
+    assert told.scores == pytest.approx(wanted, abs=1e-6)
+    assert bare.scores != told.scores
+
+
 def test_what_decides_a_baseline_is_its_kind_code_and_weights(tmp_path: Path) -> None:
     def told(**given: Any) -> str:
         return open_judge("scorers.x", given, tmp_path / "store").identity

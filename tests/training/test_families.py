@@ -33,7 +33,7 @@ from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.settings import CheckpointSetting, JudgeSetting, RaterSetting, ScorerEntry
 from editjudge.judges.styles import style
 from editjudge.models.chat import checkpoint, models
-from editjudge.models.chat.checkpoint import PatchProduct, bound, load_model, load_processor
+from editjudge.models.chat.checkpoint import PatchProduct, bound, decode, load_model, load_processor, sized
 from editjudge.models.chat.forms import Inquiry, InquiryForm, RawReply
 from editjudge.models.chat.local_model import Chat, ChatModel, Reply, load
 from editjudge.models.chat.settings import LocalSetting, ServedSetting
@@ -44,7 +44,7 @@ from editjudge.models.serve import launch, server
 from editjudge.models.serve.launch import Serving
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import trainer
-from editjudge.training.lesson import Lesson, Prepare, lora, processor_of
+from editjudge.training.lesson import lora, processor_of
 from editjudge.training.samples import Sample
 from editjudge.training.settings import SingleEdits, TrainJudgeSetting
 from tools import settings
@@ -238,7 +238,6 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
         folder = base = base if base.is_dir() else published[kind]
         if training:
             processor = processor_of(base, training)
-            rows = Prepare(processor, Lesson(training).columns, {}, 0, False)
             processor.save_pretrained(tmp_path / name)
             folder = tmp_path / name
             if training.where == "train_judge":
@@ -248,7 +247,7 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
                 adapted.save_pretrained(str(folder))
                 folder = tmp_path / f"{name}-merged"
                 merge_adapter(base, tmp_path / name, folder)
-            shown = list(map(rows.load, pictures))
+            shown = [sized(processor, decode(picture)) for picture in pictures]
             processor.image_processor.do_resize = False
             found[name] = tokens(processor, shown)
         whole = [images.decode(picture) for picture in pictures]

@@ -27,7 +27,7 @@ from editjudge.judges import opening
 from editjudge.judges.asking import ChatJudge
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import completion, style
-from editjudge.models.chat.checkpoint import load_model, load_processor
+from editjudge.models.chat.checkpoint import decode, load_model, load_processor, sized
 from editjudge.models.chat.local_model import load
 from editjudge.models.endpoint.pictures import PixelLimits
 from editjudge.models.weights.merge import merge_adapter
@@ -81,9 +81,9 @@ def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, pairs: Pairs,
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (100, 75), (31, 200), (3, 9)])
-def test_images_are_resized_as_the_processor_resizes_them(base_dir: Path, prepare: Prepare, shape: tuple[int, int]):
+def test_images_are_resized_as_the_processor_resizes_them(base_dir: Path, shape: tuple[int, int]):
     processor = load_processor(base_dir)
-    ours = prepare().load(png(1, *shape))
+    ours = sized(processor, decode(png(1, *shape)))
     shown = [images.decode(png(1, *shape))]
     theirs = processor.image_processor(shown, input_data_format="channels_last", return_tensors="pt")
     processor.image_processor.do_resize = False
@@ -254,8 +254,7 @@ def test_the_question_the_bounds_on_pixels_and_the_base_go_with_the_adapter(base
     assert "max_pixels" not in content
     for height, width in ((64, 64), (31, 200), (3, 9), (300, 100)):
         image = png(1, height, width)
-        prepare = lesson.Prepare(lesson.processor_of(base, taught.setting), taught.columns, {}, 0, False)
-        trained = prepare.load(image).shape[:2]
+        trained = sized(lesson.processor_of(base, taught.setting), decode(image)).shape[:2]
         for folder in (made, judge):
             show = load_processor(folder).image_processor
             grid = show([images.decode(image)], input_data_format="channels_last", return_tensors="pt")

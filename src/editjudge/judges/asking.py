@@ -211,9 +211,10 @@ class ScorerJudge(Judge):
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """The scores of the edits, kept ones included; equal edits are scored once. What has no score is not kept."""
         digest = functools.cache(lambda image: fingerprint(bytes(image)))
-        names = [
-            fingerprint(self._identity, each.instruction, digest(each.source), digest(each.edited)) for each in edits
-        ]
+        names = []
+        for edit in edits:
+            shown = digest(edit.source), digest(edit.edited), *([digest(edit.truth)] if edit.truth else [])
+            names.append(fingerprint(self._identity, edit.instruction, *shown, *(edit.captions or ())))
         different: dict[str, Edit] = {}
         for name, edit in zip(names, edits, strict=True):
             different.setdefault(name, edit)

@@ -44,7 +44,7 @@ class Context:
 @dataclass(frozen=True)
 class Question:
     """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures alone. task: chooses
-    the question where a task has its own."""
+    the question where a task has its own. truth, captions: as of an `Edit`."""
 
     key: str
     instruction: str
@@ -53,6 +53,8 @@ class Question:
     b: Image
     context: Context | None = field(default=None, kw_only=True)
     task: str = field(default="", kw_only=True)
+    truth: Image | None = field(default=None, kw_only=True)
+    captions: tuple[str, str] | None = field(default=None, kw_only=True)
 
     @property
     def images(self) -> dict[str, Image]:
@@ -62,7 +64,9 @@ class Question:
     @property
     def edits(self) -> "list[Edit]":
         """Both edits, each to be scored by itself."""
-        return [Edit(self.instruction, self.source, each, task=self.task, key=self.key) for each in (self.a, self.b)]
+        more: Any = {"task": self.task, "key": self.key}
+        both = (self.a, self.b)
+        return [Edit(self.instruction, self.source, each, self.truth, self.captions, **more) for each in both]
 
 
 @dataclass(frozen=True)

@@ -10,42 +10,25 @@ import pickletools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from editjudge.core import images
+from editjudge.core import images, params
 
 MOST_OPCODES = 300_000
 MOST_VALUES = 200_000  # of the result, those that several places share counted at each
 DEEPEST = 16
-BITS = {"1": 1, "L": 8, "LA": 16, "P": 8, "RGB": 24, "RGBA": 32}  # a pixel, by mode
+TABLES = params.load(Path(__file__).with_suffix(".yaml"))
+BITS, VALUES, TAKEN, NAMES = (TABLES[name] for name in ("bits", "values", "taken", "names"))
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|U[1-9]\d{0,5}")
 MOST_NUMBERS = 10_000  # of an array
 CONSTANTS: dict[str, Callable[[], Any]] = {
     **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
     **{"EMPTY_LIST": list, "EMPTY_DICT": dict},
 }
-VALUES = {  # opcodes whose argument is the value, from protocol 1 on
-    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
-    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-}
-TUPLES = ("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE")
-# How many values an opcode takes from the stack; None: those above the mark.
-TAKEN: dict[str, int | None] = dict(zip(TUPLES, (0, 1, 2, 3, None), strict=True)) | {
-    **{"APPEND": 1, "APPENDS": None, "SETITEM": 2, "SETITEMS": None},
-    **{"STACK_GLOBAL": 2, "REDUCE": 2, "NEWOBJ": 2, "BUILD": 1},
-}
-IMAGES = re.compile(r"PIL\.(Image Image|(PngImagePlugin Png|JpegImagePlugin Jpeg|WebPImagePlugin WebP)ImageFile)")
-NUMPY = {
-    "numpy ndarray": "array",
-    "numpy dtype": "dtype",
-    **{f"numpy.{core}.multiarray {name}": name for core in ("core", "_core") for name in ("_reconstruct", "scalar")},
-    **{f"numpy.{core}.numeric _frombuffer": "_frombuffer" for core in ("core", "_core")},
-}
-
-
 # What pickletools, PIL and NumPy raise for bytes that are no pickle, image or array.
 BROKEN = (ValueError, IndexError, OverflowError, AssertionError, SyntaxError, OSError, RecursionError)
 
@@ -96,7 +79,7 @@ class Reader:
             stack.append(bytes(argument) if isinstance(argument, bytearray) else argument)
         elif name in CONSTANTS:
             stack.append(CONSTANTS[name]())
-        elif name in TUPLES:
+        elif "TUPLE" in name:
             stack.append(tuple(taken))
         elif name == "MARK":
             self.marks.append(len(stack))
@@ -209,11 +192,9 @@ def refused(what: str) -> PickleError:
 
 
 def named(name: str) -> PickledName:
-    if IMAGES.fullmatch(name):
-        return PickledName("image")
-    if name not in NUMPY:
+    if name not in NAMES:
         raise refused(repr(name)[:100])
-    return PickledName(NUMPY[name])
+    return PickledName(NAMES[name])
 
 
 def set_items(target: Any, items: list[Any]) -> None:

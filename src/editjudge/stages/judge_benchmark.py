@@ -4,6 +4,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -40,8 +41,8 @@ def questions_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: S
     for item in (item for item in items if item.failed is None):
         known = item.regions is not None and item.task in recipes
         context = Context(recipes[item.task], item.regions or (), models) if known else None
-        images = item.source, item.a, item.b
-        questions.append(Question(item.key, item.instruction, *images, context=context, task=item.task))
+        asked = Question(item.key, item.instruction, item.source, item.a, item.b, context=context, task=item.task)
+        questions.append(replace(asked, captions=item.captions))
     return questions
 
 

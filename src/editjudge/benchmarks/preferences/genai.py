@@ -1,7 +1,8 @@
 """GenAI-Bench, image editing (Jiang et al. 2024, arXiv 2406.04485; the hub's TIGER-Lab/GenAI-Bench).
 
-Fields: instruct_prompt, source_image, left_output_image, right_output_image, left_model, right_model, vote_type
-(leftvote, rightvote, tievote, bothbad_vote). Rows have no key: their number in the file is one."""
+Fields: instruct_prompt, source_prompt and target_prompt (captions, which may be empty), source_image,
+left_output_image, right_output_image, left_model, right_model, vote_type (leftvote, rightvote, tievote, bothbad_vote).
+Rows have no key: their number in the file is one."""
 
 from collections.abc import Mapping
 
@@ -24,7 +25,9 @@ def load(setting: BenchmarkSetting) -> list[Item]:
 def _item(record: Record) -> Item:
     images = ("source_image", "left_output_image", "right_output_image")
     shown = content(record, "instruct_prompt", *map(record.get, images))
+    before, after = (str(record.get(name) or "").strip() for name in ("source_prompt", "target_prompt"))
     return Item(
+        captions=(before, after) if before and after else None,
         key=record.key,
         task="image_editing",
         dimension="overall",

@@ -45,6 +45,7 @@ class Item:
     group: the tuple (or the prompt) whose items stand or fall together, and how many edits it has (`size`).
     models: who made a and b. ratings: each side's scores, one a rater, for benchmarks that rate one edit at a time.
     damages: known damage of each side (mean ΔE, 0 or more; lower is better). regions: boxes of what the edit is about.
+    captions: of the source and of the wanted edit, where they are published.
     stratum: the kind of item that accuracies are told of by themselves, where the benchmark has kinds.
     failed: why the item cannot be asked; such an item stays in the counts, and in the denominator where it has a
     verdict. where: the file and row that it came from."""
@@ -64,6 +65,7 @@ class Item:
     ratings: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     damages: tuple[float, float] | None = None
     regions: tuple[Box, ...] | None = None
+    captions: tuple[str, str] | None = None
     stratum: str | None = None
     failed: str | None = None
     where: str = ""
