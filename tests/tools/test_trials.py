@@ -137,6 +137,7 @@ def test_runs_at_a_tiny_size(accelerator, tmp_path, monkeypatch, capsys):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "6", "trl refuses several GPUs in one process"
 
 
+@pytest.mark.nightly("tools/trials", "src/editjudge/training", "src/editjudge/engine", "src/editjudge/models")
 def test_every_piece_gives_its_rate_at_a_tiny_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings by ZeRO of two processes over gloo; where vLLM is absent the embedded server is asked."""
     out, words = tmp_path / "rates.json", ["--shape", "tiny", "--questions", "7", "--workers", "0", "--steps", "1", "2"]
