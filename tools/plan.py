@@ -27,7 +27,8 @@ from editjudge.sources.builtin.photos import ROLES
 from tools.settings import profiled
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
-MACHINE, RATES = FACTS["machine"], FACTS["rates"]
+MACHINE, MEASURED = FACTS["machine"], Path(__file__).with_name("rates.yaml")  # what tools.trials.rates wrote
+RATES = FACTS["rates"] | (params.load(MEASURED) if MEASURED.is_file() else {})
 UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
 NAMES: dict[str, Use] = {
     "data": "pools",

@@ -8,49 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from http_handler import Handler, served
+from small_hub import COMMITS, Hub, small_hub
 
 from editjudge.core import hub
 
-COMMITS = ["a" * 40, "b" * 40]
 FIND = "import sys; from editjudge.core import hub; print(hub.find('judges.x.model', sys.argv[1], ['*.json'], 'a/b'))"
-
-
-class Hub(Handler):
-    """Two models, own/open and own/gated; `latest` is the number of main's commit."""
-
-    latest = 0
-
-    def do_GET(self) -> None:
-        parts = self.path.split("/")
-        commit = COMMITS[self.latest] if parts[-1] in ("main", "gated", "open") else parts[-1]
-        if parts[5:6] == ["tree"]:
-            self.answer(200, b'[{"type": "file", "path": "config.json", "size": 54, "oid": "1"}]')
-        elif self.path.startswith("/api/models/"):
-            info = {"id": "/".join(parts[3:5]), "sha": commit, "siblings": [{"rfilename": "config.json"}]}
-            licence = {"license": "other", "license_name": "dinov3-license"}
-            self.answer(200, json.dumps(info | {"gated": "manual", "cardData": licence}).encode())
-        elif parts[2] == "gated":
-            self.answer(403, b"", {"X-Error-Code": "GatedRepo"})
-        else:
-            self.answer(200, b'{"commit": "%s"}' % parts[4].encode(), {"X-Repo-Commit": parts[4], "ETag": parts[4]})
-
-    do_HEAD = do_GET
-
-    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Length": str(len(body))} | (headers or {})).items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with served(Hub) as running:
-        yield f"http://127.0.0.1:{running.server_port}"
-    Hub.latest = 0
+    with small_hub() as running:
+        yield running
 
 
 def found(server: str, folder: Path, model: str) -> subprocess.CompletedProcess:

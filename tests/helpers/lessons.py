@@ -8,7 +8,6 @@ import torch
 from editjudge.core import params
 from editjudge.core.settings import read
 from editjudge.models.chat.checkpoint import load_processor
-from editjudge.training import trainer
 from editjudge.training.lesson import Lesson, TrainedModel
 from editjudge.training.rater import RaterLesson
 from editjudge.training.scorer import ScorerLesson
@@ -46,4 +45,5 @@ def write_scorer(base_dir: Path, folder: Path, **changes: Any) -> None:
     dimensions = len(lesson.setting.dimensions)
     share = {"mean": 1, "min": 1, "sum": dimensions}[lesson.setting.aggregation]
     calibration = torch.tensor([-1e3, 0.0, 1e3]).reshape(3, 1, 1, 1).repeat(1, 1, 2, dimensions) / share
-    lesson.save(TrainedModel(model, base_dir, trainer.weights_of(model), calibration, 0, 0), folder)
+    weights = {name: each.detach().clone() for name, each in model.named_parameters() if each.requires_grad}
+    lesson.save(TrainedModel(model, base_dir, weights, calibration, 0, 0), folder)

@@ -1,76 +1,26 @@
 """`editjudge fetch` against a hub that is a real HTTP server on this machine: pinned, resumed, verified."""
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 import yaml
-from http_handler import Handler, served
+from small_hub import COMMITS, FILES, INDEX, Hub, small_hub
 
 from editjudge.core import params
 from tools.fetch import wanted
 
 ROOT = Path(__file__).parents[2]
-COMMITS = ["a" * 40, "b" * 40]
-INDEX = b'{"weight_map": {"w": "model-1.safetensors", "v": "model-2.safetensors"}}'
-FILES = {
-    "models/own/judge": {"config.json": b"{}", "model.safetensors.index.json": INDEX}
-    | {f"model-{n}.safetensors": bytes([n]) * 5000 for n in (1, 2)},
-    "datasets/own/arena": {"test.parquet": b"rows" * 100},
-}
-
-
-def git_hash(data: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-class Hub(Handler):
-    """A model and a data set. latest: the number of main's commit; sent: what was downloaded."""
-
-    latest = 0
-    sent: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        repo, _, rest = path.removeprefix("/api/").lstrip("/").partition("/tree/" if "/tree/" in path else "/resolve/")
-        if path.startswith("/api/"):
-            repo, _, revision = repo.partition("/revision/")
-            files = FILES[repo]
-            listed = [{"type": "file", "path": n, "size": len(d), "oid": git_hash(d)} for n, d in files.items()]
-            commit = revision if revision in COMMITS else COMMITS[self.latest]
-            info = {"id": repo.partition("/")[2], "sha": commit, "siblings": [{"rfilename": name} for name in files]}
-            self.answer(json.dumps(listed if "/tree/" in path else info).encode(), "")
-            return
-        commit, _, name = rest.partition("/")
-        data = FILES[repo if repo.startswith("datasets/") else f"models/{repo}"][name]
-        if self.command == "GET":
-            self.sent.append(name)
-        self.answer(data, commit if commit in COMMITS else COMMITS[self.latest])
-
-    do_HEAD = do_GET
-
-    def answer(self, body: bytes, commit: str) -> None:
-        self.send_response(200)
-        named = {"X-Repo-Commit": commit, "ETag": f'"{git_hash(body)}"'} if commit else {}
-        for name, value in ({"Content-Length": str(len(body))} | named).items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with served(Hub) as running:
-        yield f"http://127.0.0.1:{running.server_port}"
-    Hub.latest = 0
-    Hub.sent.clear()
+    with small_hub() as running:
+        yield running
 
 
 def run(server: str, folder: Path, *words: str) -> subprocess.CompletedProcess:

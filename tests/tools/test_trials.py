@@ -4,6 +4,7 @@ fuzz: a mutant of a file, reply or request ends in a value or a named error. sim
 hold the truth as often as they say. power: what no fsync has kept is lost.
 accelerator: it runs from end to end on a CPU, and counts FLOPs as torch does."""
 
+import argparse
 import json
 import os
 import shutil
@@ -27,7 +28,11 @@ from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES
-from tools.trials import fuzz, hostile, power, simulations
+from tools import plan
+from tools.trials import fuzz, hostile, power, rates, simulations
+from tools.trials.random_base import SHAPES
+
+ROOT = Path(__file__).parents[2]
 
 # What once got through, or nearly: each is tried again.
 KEPT = {
@@ -130,6 +135,30 @@ def test_runs_at_a_tiny_size(accelerator, tmp_path, monkeypatch, capsys):
     assert list((tmp_path / "work").iterdir()) == []
     assert "training tokens a second" in capsys.readouterr().out
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "6", "trl refuses several GPUs in one process"
+
+
+@pytest.mark.nightly("tools/trials", "src/editjudge/training", "src/editjudge/engine", "src/editjudge/models")
+def test_every_piece_gives_its_rate_at_a_tiny_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings by ZeRO of two processes over gloo; where vLLM is absent the embedded server is asked."""
+    out, words = tmp_path / "rates.json", ["--shape", "tiny", "--questions", "7", "--workers", "0", "--steps", "1", "2"]
+    words += ["--processes", "2"]
+    command = [sys.executable, "-m", "tools.trials.rates", *words, "--json", str(out)]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, check=True, capture_output=True)
+    pieces = json.loads(out.read_text())["pieces"]
+    for stage in ("zero2", "zero3"):
+        assert pieces[stage]["2 processes"]["memory, GB"] > 0.1
+    assert pieces["served"]["questions a second, one order"] > 0
+    assert (pieces["served"]["failed"], pieces["measures"]["failed"]) == (0, [])
+    for name in rates.EDITORS:
+        assert pieces["editors"][name]["image, s"] > pieces["editors"][name]["pass, s"] > 0
+    assert pieces["embedding"]["images a second"] > 0
+    measured = rates.for_plan(pieces, "a CPU")
+    monkeypatch.setattr(plan, "RATES", plan.RATES | measured)
+    for name in ("question", "embedding", "candidate"):
+        assert plan.hours(name, 3600) == pytest.approx(measured[name]["seconds"]), "the plan tells hours by them"
+    monkeypatch.setenv("PATH", "/nowhere")
+    skipped = rates.served(SHAPES["tiny"], tmp_path, argparse.Namespace(shape="8b"))
+    assert "run `make vllm`" in skipped["skipped"]
 
 
 def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Path):

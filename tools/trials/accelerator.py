@@ -219,6 +219,7 @@ def train(
         checkpoints = folder / f"checkpoints_{run}"
         changes = {"lora_rank": RANK, "lora_alpha": ALPHA, "max_steps": count, "batch_size": words.micro}
         changes |= {"global_batch": BATCH, "held_out_share": 0.0, "test_share": 0.0, "workers": words.workers}
+        changes |= {"deepspeed": getattr(words, "deepspeed", "none")}
         changes |= {"bf16": True, "gradient_checkpointing": True, "save_every": 100 * setting.log_every}
         lesson, shown = Lesson(replace(setting, **changes)), pairs[: count * BATCH]
         start = time.perf_counter()

@@ -306,10 +306,8 @@ def detect(
         workers = how.workers or (engine().cpus() if devices == ["cpu"] else 1)
         return Workers(partial(_detecting, how), devices * workers)
 
-    def lasting(meta: Mapping[str, Any]) -> bool:
-        return meta["reason"] != OUT_OF_MEMORY
-
-    results = resume.run(jobs, start, cache, "images, for boxes", partial(_detected, []), lasting, len(named))
+    lost, lasts = lambda why: {"boxes": [], "reason": why}, lambda meta: meta["reason"] != OUT_OF_MEMORY
+    results = resume.run(jobs, start, cache, "images, for boxes", lost, lasts, len(named))
     metas = (meta for job in results for meta, _ in job)
     return [_found(names, meta, one, place) for (_, names), meta in zip(wanted, metas, strict=True)]
 
@@ -330,10 +328,6 @@ def _found(
     return tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected)
 
 
-def _detected(boxes: list[Any], reason: str | None) -> dict[str, Any]:
-    return {"boxes": boxes, "reason": reason}
-
-
 def _detecting(how: DetectorSetting, device: str) -> Callable[[tuple[Any, list[Wanted]]], list[resume.Result]]:
     """In a worker: {boxes, reason} of each image: label, score and box of each, or why there are none."""
     slots.one_thread()
@@ -348,7 +342,7 @@ def _detecting(how: DetectorSetting, device: str) -> Callable[[tuple[Any, list[W
         for found in answers(ask, given[1]):
             failed = isinstance(found, ValueError)
             boxes = [] if failed else [[box.label, box.score, box.box] for box in found]
-            metas.append(_detected(boxes, str(found) if failed else None))
+            metas.append({"boxes": boxes, "reason": str(found) if failed else None})
         return [(meta, None) for meta in metas]
 
     return detect

@@ -126,7 +126,10 @@ class PhotoModels(ExitStack):
             shown, asked = tee(given)
             groups = records.in_groups(((name(each), each) for each in asked), GROUP)
             jobs = (resume.Job(None, tuple(group)) for group in groups)
-            found = resume.run(jobs, start, self.cache, what, _lost, _lasts)
+            lost = {"reason": "not looked at"}
+            # What is too small depends on a threshold that is in no record's name.
+            lasts = lambda meta: meta.get("reason") != pool.SMALL  # noqa: E731
+            found = resume.run(jobs, start, self.cache, what, lambda why: lost | {"detail": why}, lasts)
             return zip(shown, (meta for results in found for meta, _ in results), strict=True)
 
         return see
@@ -186,12 +189,3 @@ class PhotoModels(ExitStack):
         """metrics/resume: what this run computed and re-used."""
         asked = {role: account.this_run() for role, account in self.accounts.items()}
         records.write_json(Path(f"metrics/resume/{stage}.json"), {**self.cache.counts(), **asked})
-
-
-def _lost(reason: str) -> records.Row:
-    return {"reason": "not looked at", "detail": reason}
-
-
-def _lasts(meta: records.Row) -> bool:
-    """What is too small depends on a threshold that is in no record's name."""
-    return meta.get("reason") != pool.SMALL

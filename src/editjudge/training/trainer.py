@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 import torch
 from datasets import Dataset
 from peft.helpers import disable_input_dtype_casting
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import PrinterCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -25,7 +26,7 @@ from trl import SFTConfig, SFTTrainer
 from editjudge.core.files import WHOLE, seal
 from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
-from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare, Weights
+from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare
 from editjudge.training.samples import Row, Sample, Trained
 from editjudge.training.settings import TrainingSetting
 
@@ -33,8 +34,9 @@ MEASURED = ("loss", "eval_loss", "eval_accuracy")
 Live: TypeAlias = Callable[[list[Row]], None]
 """Is given the history whenever it has grown."""
 SAME = ("max_steps", "learning_rate", "weight_decay", "gradient_checkpointing", "bf16", "seed")  # named as trl's
-WEIGHTS, BEST = "trained.safetensors", "best.safetensors"
-"""Files that a checkpoint has beside the trainer's own; WHOLE is written last."""
+WEIGHTS, BEST, UNTRAINED = "trained.safetensors", "best.safetensors", "untrained.safetensors"
+"""Files that a checkpoint has beside the trainer's own, where WHOLE is written last; and of the training's folder. The
+weights that did best lie there alone, in the memory of no process."""
 
 
 class Trainer(SFTTrainer):
@@ -72,7 +74,7 @@ class Trainer(SFTTrainer):
         kept = setting.lora_rank > 0 or config.deepspeed is not None
         precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
         model, adapters = lesson.build(base, processor, precision, device if is_deepspeed_zero3_enabled() else "cpu")
-        self.lesson, self.live, self.best = lesson, live, load_file(last / BEST) if last else {}
+        self.lesson, self.live = lesson, live
         self.order = EpochOrder(prepare, len(train_rows), len(train_data) - len(train_rows))
         super().__init__(
             model=model,
@@ -85,6 +87,8 @@ class Trainer(SFTTrainer):
         )
         self.remove_callback(PrinterCallback)  # which prints dictionaries where there is no terminal; see `log`
         self.data_collator = lesson.collator(processor, self.model, self.data_collator)
+        if last and self.is_world_process_zero():
+            shutil.copyfile(last / BEST, checkpoints / BEST)
         self.model_accepts_loss_kwargs = True  # the mean is then over a whole step, whichever process has what of it
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> EpochOrder:
@@ -135,7 +139,7 @@ class Trainer(SFTTrainer):
         entry["eval_accuracy"] = sum(right) / len(right) if right else None
         if metrics["eval_loss"] < min(earlier, default=float("inf")):
             self.settle()
-            self.best = weights_of(self.model)
+            self.keep(BEST)
         return metrics
 
     def settle(self) -> None:
@@ -143,12 +147,19 @@ class Trainer(SFTTrainer):
         if is_deepspeed_zero3_enabled():
             cast(Any, self.deepspeed).empty_partition_cache()
 
-    def take(self, weights: Weights) -> None:
-        """Gives the model these weights."""
+    def keep(self, name: str) -> Path:
+        """The trained weights as a file of the training's folder, written by the first process; all must call this."""
+        file = Path(str(self.args.output_dir)) / name
+        write_weights(self.model, file if self.is_world_process_zero() else None)
+        self.accelerator.wait_for_everyone()
+        return file
+
+    def take(self, file: Path) -> None:
+        """Gives the model the weights in a file."""
         self.settle()
-        with trained(self.model, writer=0) as parameters:
+        with trained(self.model, writer=0) as parameters, safe_open(file, "pt") as weights:
             for name, parameter in parameters.items():
-                parameter.data.copy_(weights[name])
+                parameter.data.copy_(weights.get_tensor(name))
 
     @torch.no_grad()
     def answers(self, rows: Dataset) -> torch.Tensor:
@@ -175,11 +186,10 @@ class Trainer(SFTTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """What is trained, and nothing of the base. DeepSpeed keeps it itself."""
         if not self.is_deepspeed_enabled:
-            Path(str(output_dir)).mkdir(parents=True, exist_ok=True)
-            save_file(weights_of(self.model), Path(str(output_dir)) / WEIGHTS)
+            write_weights(self.model, Path(str(output_dir)) / WEIGHTS)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        self.take(load_file(Path(resume_from_checkpoint) / WEIGHTS))
+        self.take(Path(resume_from_checkpoint) / WEIGHTS)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """None at the end: from there a run would train a step too many."""
@@ -189,7 +199,10 @@ class Trainer(SFTTrainer):
         self.accelerator.wait_for_everyone()  # each process has written its part
         if self.is_world_process_zero():
             folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-            save_file(self.best, folder / BEST)
+            if (best := folder.with_name(BEST)).is_file():
+                shutil.copyfile(best, folder / BEST)
+            else:
+                save_file({}, folder / BEST)
             seal(folder)
 
 
@@ -248,24 +261,26 @@ def train(
     whole = [file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")]
     last = max(whole, key=step_of, default=None)
     trainer = Trainer(lesson, parts, base, pictures, checkpoints, device, last, live)
-    untrained = weights_of(trainer.model) if parts[2] else {}
+    untrained = [trainer.keep(UNTRAINED)] if parts[2] else []
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
         for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
             shutil.rmtree(folder)
     # Of adapters, to float32; autocast casts back.
     with disable_input_dtype_casting(cast(torch.nn.Module, trainer.model), lesson.setting.bf16):
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-    weights = trainer.best if trainer.eval_dataset else weights_of(trainer.model)
+    weights = checkpoints / BEST if trainer.eval_dataset else trainer.keep(BEST)
 
-    def answers(rows: Dataset, given: Weights) -> torch.Tensor:
+    def answers(rows: Dataset, given: Path) -> torch.Tensor:
         trainer.take(given)
         return trainer.answers(rows.with_transform(trainer.shown))
 
-    tested = [answers(parts[2], each).tolist() for each in (untrained, weights)] if parts[2] else []
+    tested = [answers(parts[2], each).tolist() for each in (*untrained, weights)] if parts[2] else []
     edits, state = lesson.calibration_rows(parts[0]), trainer.state
     calibration = None if edits is None else answers(edits, weights)
     if trainer.is_world_process_zero():
-        made = lessons.TrainedModel(trainer.model, base, weights, calibration, state.global_step, len(parts[0]))
+        made = lessons.TrainedModel(
+            trainer.model, base, load_file(weights), calibration, state.global_step, len(parts[0])
+        )
         lesson.save(made, out)
     return Trained(
         history(state.log_history),
@@ -310,10 +325,12 @@ def trained(model: Any, writer: int | None = None) -> Iterator[dict[str, torch.n
         yield found
 
 
-def weights_of(model: Any) -> Weights:
-    """A copy of the trained weights by parameter name, on the CPU, in every process."""
+def write_weights(model: Any, file: Path | None) -> None:
+    """The trained weights by parameter name in a file; None: another process writes it."""
     with trained(model) as parameters:
-        return {name: weight.detach().cpu().clone() for name, weight in parameters.items()}
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save_file({name: each.detach().cpu().contiguous() for name, each in parameters.items()}, file)
 
 
 def peak_memory(trainer: Trainer) -> int:
