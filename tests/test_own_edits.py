@@ -77,7 +77,7 @@ class Copy(Clone):
     """A clone with a user's files."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(folder, warm=True)
         self.given = real() if SHARED.is_dir() else probe()
         mine = folder / "data/sources/mine"
         for name in ("photos", *(f"edits/{model}" for model in MODELS)):

@@ -29,7 +29,7 @@ class Repository(Clone):
     """A copy of one with few tasks and small numbers in which the graph has run."""
 
     def __init__(self, folder: Path, of: Path) -> None:
-        super().__init__(folder, of=of)
+        super().__init__(folder, of=of, warm=True)
         self.env.pop("PYTHONPATH")  # the commands of dvc.yaml say where the code is
 
     def edit_params(self, change) -> None:

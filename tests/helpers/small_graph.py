@@ -32,7 +32,7 @@ def built(folder: Path) -> Path:
 
 
 def run(folder: Path) -> None:
-    copy = Clone(folder / "copy", small=True)
+    copy = Clone(folder / "copy", small=True, warm=True)
     copy.env.pop("PYTHONPATH")  # the commands of dvc.yaml say where the code is
     commit(copy)
     said = copy.run("dvc", "repro")
