@@ -10,9 +10,11 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Text, Wrong
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.names import KINDS, Slot
+from editjudge.vision import packaged
 from editjudge.vision.folders import NONE, InsightFaceSetting, Precision
 
 GRABCUT, LBP, INSIGHTFACE = "grabcut", "lbp", "insightface"
+EMBEDDED = (NONE, GRABCUT, LBP, packaged.U2NETP)  # run in each process, without torch
 GEOMETRY = "face_geometry_L2_distance"  # the measure that needs landmarks
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 Images = Annotated[Positive, Field(le=4096)]
@@ -37,8 +39,8 @@ class SlotSetting:
     prompts: so many prompts' images go through the models together. workers: processes, 0: one a core; models on the
     CPU run in each, models on a GPU in one process for it, which all of them feed. slots: what single slots have of
     their own. features_gigabytes: of what encoders and depth models say of sources, kept in work/features; 0: none.
-    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, a folder or
-    hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none."""
+    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, u2netp,
+    a folder or hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none."""
 
     device: Text = "auto"
     dtype: Precision = "float32"
@@ -111,4 +113,4 @@ def used(recipe: Recipe, setting: SlotSetting) -> frozenset[Slot]:
 
 def torch_slots(slots: Collection[Slot], setting: SlotSetting) -> frozenset[Slot]:
     """Those of the slots whose models run in torch or onnxruntime, and so may use a GPU."""
-    return frozenset(slot for slot in slots if getattr(setting, slot) not in (NONE, GRABCUT, LBP))
+    return frozenset(slot for slot in slots if getattr(setting, slot) not in EMBEDDED)

@@ -19,13 +19,13 @@ from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import devices_of, engine
 from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.measures.names import Slot
-from editjudge.vision import faces, folders, lpips
+from editjudge.vision import faces, folders, lpips, packaged
 from editjudge.vision.depth import DepthAnything
 from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Grid
 from editjudge.vision.faces import LbpFaces
 from editjudge.vision.loading import VisionModel, within_memory
 from editjudge.vision.pose import VitPose
-from editjudge.vision.segmenters import FaceParser, GrabCut, Sam2Segmenter
+from editjudge.vision.segmenters import EachBox, FaceParser, Sam2Segmenter, grabcut
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
 INSIGHTFACE = "measures.insightface"
@@ -52,6 +52,8 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
 
     Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong. Also for
     a device that is not there, or that onnxruntime cannot use."""
+    if "segmenter" in slots and setting.segmenter == packaged.U2NETP:
+        packaged.find("measures.segmenter")
     heavy = torch_slots(slots, setting)
     if not heavy:
         return setting
@@ -222,7 +224,9 @@ class Models:
         where, given, size = f"measures.{slot}", getattr(self.setting, slot), self.setting.of(slot, "batch_size")
         device = self.setting.own_device(slot) or self.device
         if given == GRABCUT:
-            return GrabCut()
+            return EachBox(grabcut)
+        if given == packaged.U2NETP:
+            return EachBox(packaged.saliency(where).mask)
         if given == LBP:
             return LbpFaces()
         if slot == "faces":
