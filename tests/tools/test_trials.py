@@ -20,6 +20,7 @@ import training_pairs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peft import get_peft_model
+from safetensors.torch import load_file
 from torch.utils.flop_counter import FlopCounterMode
 
 from editjudge.core import images
@@ -139,14 +140,12 @@ def test_runs_at_a_tiny_size(accelerator, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.nightly("tools/trials", "src/editjudge/training", "src/editjudge/engine", "src/editjudge/models")
 def test_every_piece_gives_its_rate_at_a_tiny_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings by ZeRO of two processes over gloo; where vLLM is absent the embedded server is asked."""
+    """But trainings, see below; where vLLM is absent the embedded server is asked."""
     out, words = tmp_path / "rates.json", ["--shape", "tiny", "--questions", "7", "--workers", "0", "--steps", "1", "2"]
-    words += ["--processes", "2"]
+    words += ["--pieces", *(piece for piece in rates.PIECES if piece[:4] != "zero")]
     command = [sys.executable, "-m", "tools.trials.rates", *words, "--json", str(out)]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, check=True, capture_output=True)
     pieces = json.loads(out.read_text())["pieces"]
-    for stage in ("zero2", "zero3"):
-        assert pieces[stage]["2 processes"]["memory, GB"] > 0.1
     assert pieces["served"]["questions a second, one order"] > 0
     assert (pieces["served"]["failed"], pieces["measures"]["failed"]) == (0, [])
     for name in rates.EDITORS:
@@ -159,6 +158,22 @@ def test_every_piece_gives_its_rate_at_a_tiny_size(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", "/nowhere")
     skipped = rates.served(SHAPES["tiny"], tmp_path, argparse.Namespace(shape="8b"))
     assert "run `make vllm`" in skipped["skipped"]
+
+
+@pytest.mark.nightly("tools/trials", "src/editjudge/training", "src/editjudge/engine", "configs/deepspeed")
+@pytest.mark.parametrize("stage", ["zero2", "zero3"])
+def test_two_processes_train_by_zero_and_save_the_float32_masters(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("DS_ACCELERATOR", "cpu"), ("OMP_NUM_THREADS", "1"), ("CUDA_VISIBLE_DEVICES", "")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(ROOT)
+    words = argparse.Namespace(processes=[2], micro=2, steps=(1, 2), workers=0)
+    found = rates.zero(stage, SHAPES["tiny"], tmp_path, words)
+    assert found["2 processes"]["memory, GB"] > 0.1
+    weights = load_file(tmp_path / f"{stage}_2/0/adapter_1/adapter_model.safetensors").values()
+    assert {each.dtype for each in weights} == {torch.float32}
+    assert not all(torch.equal(each, each.bfloat16().float()) for each in weights), "not what bfloat16 can say"
 
 
 def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Path):

@@ -26,7 +26,7 @@ from trl import SFTConfig, SFTTrainer
 from editjudge.core.files import WHOLE, seal
 from editjudge.models.chat.checkpoint import Precision, side_unit
 from editjudge.training import lesson as lessons
-from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare
+from editjudge.training.lesson import Device, EpochOrder, Lesson, Parts, Pictures, Prepare, Weights
 from editjudge.training.samples import Row, Sample, Trained
 from editjudge.training.settings import TrainingSetting
 
@@ -326,11 +326,20 @@ def trained(model: Any, writer: int | None = None) -> Iterator[dict[str, torch.n
 
 
 def write_weights(model: Any, file: Path | None) -> None:
-    """The trained weights by parameter name in a file; None: another process writes it."""
+    """The trained weights by parameter name in a file; None: another process writes it. All processes must call it:
+    where DeepSpeed trains in bfloat16, they are its float32 masters, which it holds in parts."""
+    weights: Weights = {}
     with trained(model) as parameters:
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            save_file({name: each.detach().cpu().contiguous() for name, each in parameters.items()}, file)
+        for name, each in parameters.items():
+            if hasattr(each, "_z3_optimizer") or hasattr(each, "_hp_mapping"):
+                from deepspeed.utils import safe_get_full_fp32_param
+
+                each = safe_get_full_fp32_param(each)
+            if file is not None:
+                weights[name] = each.detach().cpu().contiguous()
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_file(weights, file)
 
 
 def peak_memory(trainer: Trainer) -> int:
