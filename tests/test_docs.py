@@ -41,6 +41,7 @@ COMMANDS = {
     r"make store |dvc remote modify": "tests/tools/test_publish.py",
     r"dvc pull -r store$": "tests/tools/test_publish.py",
     r"dvc get https": "tests/test_published.py",
+    r"make small$": "tests/vision/test_packaged.py",
     r"make (vllm|gpu)$|dvc exp run -S serve.engine=vllm": "GPU",
     r"editjudge check --machine": "tests/tools/test_machine.py",
     r"editjudge fetch": "tests/tools/test_fetch.py",

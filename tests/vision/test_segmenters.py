@@ -10,7 +10,7 @@ from transformers import Sam2Model
 
 from editjudge.core.regions import Box
 from editjudge.measures.pixel import iou
-from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
+from editjudge.vision.segmenters import EachBox, Sam2Segmenter, grabcut
 
 WHERE = "measures.sam2.model"
 BOXES: list[list[Box]] = [[(10, 10, 60, 50), (50, 5, 90, 70)], [(0, 0, 17, 40)], []]
@@ -87,7 +87,7 @@ def test_the_vision_encoder_runs_once_an_image(folder, photo, monkeypatch) -> No
 
 @pytest.mark.parametrize("name", ["grabcut", "sam2"])
 def test_a_box_outside_the_image_is_refused_by_name(name: str, folder: Path, photo: np.ndarray) -> None:
-    segmenter = GrabCut() if name == "grabcut" else Sam2Segmenter(WHERE, str(folder))
+    segmenter = EachBox(grabcut) if name == "grabcut" else Sam2Segmenter(WHERE, str(folder))
     with pytest.raises(ValueError, match=r"box \[200, 0, 210, 9\] has no area inside the image of 96 x 72"):
         segmenter.masks([photo], [[(0, 0, 9, 9), (200, 0, 210, 9)]])
 

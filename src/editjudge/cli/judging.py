@@ -1,10 +1,11 @@
 """`editjudge compare`, `score` and `measure`: edits of a user's own, by judges, scorers and measures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pandas as pd
 from cyclopts import Parameter
 
@@ -22,6 +23,7 @@ from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import resume
 from editjudge.judges.protocol import CONSISTENCY, Dimension
 from editjudge.measures.annotation import batch, slot_settings
+from editjudge.measures.annotation.auto_region import AutoRegions, find_region
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources import formats
@@ -47,6 +49,7 @@ def compare(
     task: str | None = None,
     measures: list[str] | None = None,
     box: list[Box] | None = None,
+    region: Literal["auto"] | None = None,
     dimension: Dimension = CONSISTENCY,
     html: Path | None = None,
     params: Params = None,
@@ -67,10 +70,14 @@ def compare(
         task: Print the measures of this task's recipe, such as color_alter; the judge `measures` needs it.
         measures: Print these measures, such as ssim, or with an area, unedit_area.ssim.
         box: Where the edit is: X0 Y0 X1 Y1 in pixels. May be given several times.
+        region: Or auto: where the two edits changed the source, and what stands out of it; it is printed first.
         dimension: In which respect the edits are compared.
         html: Write all of it with the images as one page."""
-    if task and measures:
-        raise UserError("--task and --measures exclude each other")
+    if (task and measures) or (box and region):
+        raise UserError("--task and --measures exclude each other, and so do --box and --region")
+    if region:
+        box = [find_region(_decoded(source), [_decoded(a), _decoded(b)])]
+        print(f"region: --box {' '.join(map(str, box[0]))}")
     values, boxes, names = settings.load_own(params), box or (), measures or []
     judges = judge or [next(iter(settings.leaf(values, "judges")))]
     for name in judges:
@@ -104,6 +111,14 @@ def compare(
         write_bytes(html, page_of_pair((source, a, b), instruction, found, figures, recipe, boxes, values).encode())
     if all(both.winner is None for both in found.values()):
         raise UserError("no judge gave a verdict")
+
+
+def _decoded(path: Path) -> np.ndarray:
+    """RGB, uint8, (H, W, 3). UserError: it cannot be used."""
+    try:
+        return images.decode(api.to_bytes(path))
+    except images.ImageError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _said(answer: api.Answer | api.Comparison) -> str:
@@ -167,7 +182,7 @@ class EditRegions:
         self.folder = boxes.parent if boxes else Path()
         self.masks = Given(masks) if masks else None
 
-    def __call__(self, key: str, source: bytes) -> tuple[batch.Boxes, tuple[bytes, ...]]:
+    def __call__(self, key: str, source: bytes, edits: Iterable[bytes] = ()) -> tuple[batch.Boxes, tuple[bytes, ...]]:
         """Boxes and masks. Raises RowError and ImageError."""
         cells = self.cells.get(key, {})
         if self.masks:
@@ -183,7 +198,7 @@ def rows_of(
     keys: Sequence[str],
     source: Given,
     edited: dict[str, Given],
-    regions: EditRegions,
+    regions: EditRegions | AutoRegions,
     recipe: Recipe,
     setting: SlotSetting,
     cache: resume.RecordCache,
@@ -193,13 +208,14 @@ def rows_of(
         rows: dict[tuple[str, str], Row] = {}
         prompts, places = [], []
         for key in group:
-            own, where = source(key), None
+            own, where, given = source(key), None, {name: edit(key) for name, edit in edited.items()}
             try:
-                where = regions(key, own) if isinstance(own, bytes) else None
+                known = (image for image in given.values() if isinstance(image, bytes))
+                where = regions(key, own, known) if isinstance(own, bytes) else None
                 why = None if where else f"source: {own!s}"
             except (RowError, images.ImageError) as error:
                 why = f"regions: {error}" if isinstance(error, RowError) else f"source: {error}"
-            found = {name: why or given(key) for name, given in edited.items()}
+            found = {name: why or image for name, image in given.items()}
             for name, image in found.items():
                 rows[key, name] = {"key": key, "model": name, "status": "failed", "reason": image}
             edits = [(name, image) for name, image in found.items() if isinstance(image, bytes)]
@@ -231,6 +247,7 @@ def measure(
     measures: list[str] | None = None,
     boxes: Path | None = None,
     masks: Path | None = None,
+    region: Literal["auto"] | None = None,
     limit: int | None = None,
     params: Params = None,
 ) -> None:
@@ -247,20 +264,23 @@ def measure(
         measures: Or these measures, such as ssim, or with an area, unedit_area.ssim.
         boxes: A table with the columns key and boxes or masks: where each edit is.
         masks: Or a folder with a mask for each key, whose brighter half is where the edit is.
+        region: Or auto: where the edits of a key changed it, and what stands out of it. Each box is printed and drawn
+            into OUT.regions, whose boxes.csv you can correct and give as --boxes.
         limit: Only so many photos."""
     if out.suffix not in WRITERS:
         raise TableError(f"--out {out}: {', '.join(WRITERS)} expected")
-    if bool(task) == bool(measures) or (boxes and masks):
-        raise UserError("give either --task or --measures, and at most one of --boxes and --masks")
+    if bool(task) == bool(measures) or sum(map(bool, (boxes, masks, region))) > 1:
+        raise UserError("give either --task or --measures, and at most one of --boxes, --masks and --region auto")
     setting = api.slot_setting_of(settings.load_own(params))
-    recipe = api.recipe_asked(task, measures or [], boxes or masks, "--boxes or --masks")
+    recipe = api.recipe_asked(task, measures or [], boxes or masks or region, "--boxes, --masks or --region auto")
     configured, missing = slot_settings.configured(recipe, setting), slot_settings.unconfigured(setting)
     for name in dict.fromkeys(n for _, names in recipe.areas for n in names if n in missing):
         complain("measure", f"{name} is left out: {missing[name]}")
     if not configured.areas:
         raise settings.ParamsError("no measure is left: configure a model under `measures` of the settings")
     sources, edits = Given(source), {path.name: Given(path, path.name) for path in edited}
-    keys, regions = sources.listed(), EditRegions(boxes, masks)
+    auto = AutoRegions(out.with_suffix(".regions")) if region else None
+    keys, regions = sources.listed(), auto or EditRegions(boxes, masks)
     without = sorted({key for each in edits.values() for key in each.listed()} - set(keys))
     with resume.RecordCache(work("measure", "records.sqlite")) as cache:
         rows = list(rows_of(keys[:limit], sources, edits, regions, configured, setting, cache))
@@ -270,6 +290,8 @@ def measure(
     with replacing(out) as partial:
         WRITERS[out.suffix](found, partial)
     failed = found[found["status"] == "failed"]
+    if auto:
+        print(f"regions: {auto.write()}, for --boxes; look at the pictures beside it")
     print(f"measure: {len(found)} edits, {len(failed)} failed")
     for reason, its in failed.groupby("reason"):
         print(f"  {len(its)} {reason}: {_some([f'{row.model}/{row.key}' for row in its.itertuples()])}")

@@ -8,37 +8,10 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from editjudge.core import portable
 from editjudge.core.main import guarded
-from editjudge.core.params import known
+from editjudge.core.params import known, load
 
 CHECKOUT = Path(__file__).parents[3]  # if the code lies in one; tools/ is no part of the package
-# group: {command: (where it is in this room, or in tools/ for what needs a checkout, one line of help)}
-COMMANDS = {
-    "Judge edits": {
-        "compare": ("judging:compare", "Say which of two edits kept better what had to stay."),
-        "score": ("judging:score", "Say how good one edit is, by a scorer."),
-        "measure": ("judging:measure", "Measure many edits of your own into a table."),
-        "curate": ("curate:curate", "Keep the best edits of a data set."),
-        "gate": ("tools.gate:gate", "Say what fools a judge, a scorer or a reward service."),
-        "serve": ("serve:serve_app", "Serve a judge over HTTP, a scorer to trainers, or a page to people."),
-    },
-    "Rank models, measure judges": {
-        "rank": ("ranking:rank", "Rank editing models from match files."),
-        "suite": ("measuring:suite", "Rank editing models on a suite such as ImgEdit-Bench."),
-        "bench": ("bench:bench", "Measure judges on reward benchmarks, beside what papers print."),
-    },
-    "Settings": {
-        "check": ("tools.settings:check", "List all that is wrong with settings, recipes and files, or with a model."),
-        "profile": ("tools.settings:profile", "Put a profile, such as paper, into params.yaml."),
-        "plan": ("tools.plan:plan", "Say what settings or a profile need: downloads, memory, hours, money."),
-        "fetch": ("tools.fetch:fetch", "Get or verify all models and data sets before anything runs."),
-        "add-editor": ("tools.settings:add_editor", "Put ready editing models into params.yaml."),
-    },
-    "Files": {
-        "export": ("tools.exchange:export_app", "Write results of the graph for the hub or another program."),
-        "gallery": ("tools.exchange:gallery_app", "Exchange edits as image files with metadata."),
-        "show": ("tools.show:show", "Show a task's edits, and what the models see of them, on one page."),
-    },
-}  # fmt: skip
+COMMANDS: dict[str, dict[str, list[str]]] = load(Path(__file__).with_name("commands.yaml"))
 if (CHECKOUT / "tools/plan.py").is_file():
     sys.path.append(str(CHECKOUT))
 else:

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -80,6 +81,13 @@ def is_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def in_package(place: str) -> Path | None:
+    """The file at a place whose first part is an installed package; None where that is not installed."""
+    package, _, rest = place.partition("/")
+    spec = importlib.util.find_spec(package)
+    return Path(spec.submodule_search_locations[0]) / rest if spec and spec.submodule_search_locations else None
 
 
 def sha256(path: Path) -> str:

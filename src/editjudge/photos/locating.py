@@ -88,7 +88,7 @@ def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tupl
 
 @dataclass(frozen=True)
 class Locator:
-    """Finds regions by models. detector: GroundingDino; segmenter: Sam2Segmenter or GrabCut."""
+    """Finds regions by models. detector: GroundingDino; segmenter: Sam2Segmenter or EachBox."""
 
     setting: BoxesSetting
     detector: Any

@@ -101,7 +101,7 @@ def _finding(wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[re
     score, how = scorer(wanted, device), wanted[DETECTOR]
     find: locating.Finder = partial(locating.by_hand, score=score)
     if isinstance(how, BoxesSetting):
-        detector, segmenter = loaded(wanted, DETECTOR, device), segmenters.GrabCut()
+        detector, segmenter = loaded(wanted, DETECTOR, device), segmenters.EachBox(segmenters.grabcut)
         if isinstance(wanted[SEGMENTER], Sam2Setting):
             segmenter = loaded(wanted, SEGMENTER, device)
         clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], ClipSetting) else None

@@ -1,6 +1,7 @@
 """The mask of the object in a box by GrabCut (embedded; Rother et al. 2004, OpenCV) or SAM 2.1; a person's hair."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import cv2
@@ -16,17 +17,20 @@ Scored: TypeAlias = tuple[np.ndarray, float | None]  # a mask, bool, (H, W), and
 HEAD = 2.5  # sides of a face's box that a square around it has: the head with its hair and the shoulders' beginning
 
 
-class GrabCut:
-    """`grabcut` for many images; needs no weights."""
+@dataclass(frozen=True)
+class EachBox:
+    """A segmenter of one box at a time for many images. mask: of an image and a box, such as `grabcut`."""
+
+    mask: Callable[[np.ndarray, regions.Box], np.ndarray]
 
     def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]:
         """The mask of each box's object, bool, (H, W), for each RGB, uint8, (H, W, 3) image and its boxes.
 
         Boxes are clipped to the image; ValueError names one that is wholly outside."""
-        return [[grabcut(rgb, box) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
+        return [[self.mask(rgb, box) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
 
     def scored(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[Scored]]:
-        """The masks, of which GrabCut knows no score."""
+        """The masks, without a score."""
         return [[(mask, None) for mask in own] for own in self.masks(rgbs, boxes)]
 
 

@@ -3,7 +3,6 @@
 The photographs lie inside installed packages; nothing is downloaded or copied."""
 
 import functools
-import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import yaml
 
 from editjudge.core import images
+from editjudge.core.files import in_package
 from editjudge.core.regions import box_around
 
 ROLES: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("photos.yaml").read_text())
@@ -55,10 +55,10 @@ def places(photo: str) -> tuple[Place, ...]:
 @functools.lru_cache(maxsize=32)
 def load(name: str) -> np.ndarray:
     """The photo, RGB, uint8, (H, W, 3), read-only. Raises KeyError for an unknown name."""
-    package, _, rest = (TRAIN | BENCHMARK | BASE)[name].partition("/")
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+    path = in_package(place := (TRAIN | BENCHMARK | BASE)[name])
+    if path is None:
+        package = place.partition("/")[0]
         raise ModuleNotFoundError(f"the photo {name!r} lies in the package {package!r}, which is not installed")
-    pixels = images.decode((Path(spec.submodule_search_locations[0]) / rest).read_bytes())
+    pixels = images.decode(path.read_bytes())
     pixels.setflags(write=False)
     return pixels

@@ -45,10 +45,10 @@ from editjudge.sources.settings import EmbedSetting, FilterSetting, ProbeBenchSe
 from editjudge.stages.graph import lists as graph
 from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.training.settings import CurveSetting, MergeSetting, SingleEdits, TrainJudgeSetting, TrainRaterSetting
-from editjudge.vision import folders
+from editjudge.vision import folders, packaged
 
 # What stands in the place of a file's or a model's name.
-NO_FILES = ("none", "embedded", photos.GRAPH, photos.PROBE, slot_settings.GRABCUT)
+NO_FILES = ("none", "embedded", photos.GRAPH, photos.PROBE, slot_settings.GRABCUT, packaged.U2NETP)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
