@@ -30,19 +30,19 @@ from editjudge.vision.segmenters import grabcut
 
 OBJECTS = {
     "butterfly": "upper_flower", "chelsea": "cat", "columbines": "left_flower", "fawns": "left_fawn",
-    "flower": "flower", "grouper": "fish", "pumpkin_dog": "costume", "shark": "shark", "sofa_dog": "dog", "spaniel": "dog",
-    "toadstool": "cap", "coffee": "cup",
+    "flower": "flower", "grouper": "fish", "pumpkin_dog": "costume", "shark": "shark", "sofa_dog": "dog",
+    "spaniel": "dog", "toadstool": "cap", "coffee": "cup",
 }  # fmt: skip
 AMOUNTS = {"precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0}  # those of params.yaml
 ENCODER, WHERE = "models/efficientnet_lite0.onnx", "measures.encoder"
 APART, UNSEEN_AMOUNT = 0.5, 4.0  # ΔE
 
 
-def at(photo: str, polygon: list, side: int) -> tuple[np.ndarray, list, tuple]:
-    """A probe photo with its long side at `side`, a polygon there, and its box."""
-    rgb = photos.load(photo)
+def at(photo: str, name: str, side: int) -> tuple[np.ndarray, list[list[float]], regions.Box]:
+    """A probe photo with its long side at `side`, the polygon of one of its regions there, and its box."""
+    rgb, [found] = photos.load(photo), [each for each in photos.regions(photo) if each.name == name]
     scale = side / max(rgb.shape[:2])
-    points = [[x * scale, y * scale] for x, y in polygon]
+    points = [[x * scale, y * scale] for x, y in found.polygon]
     small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     return small, points, regions.clip_box(regions.box_around((*p, *p) for p in points), *small.shape[:2])
 
@@ -51,8 +51,7 @@ def region(side: int) -> None:
     print("photo        object        " + "".join(f"{kind:>12}" for kind in [*AMOUNTS, "all", "none"]))
     rows = []
     for photo, name in OBJECTS.items():
-        [found] = [each for each in photos.regions(photo) if each.name == name]
-        rgb, polygon, truth = at(photo, found.polygon, side)
+        rgb, polygon, truth = at(photo, name, side)
         edit = {"operation": "recolour", "polygon": polygon, "colour": "green"}
         made = [
             procedural.edit_image(rgb, edit, kind, amount, np.random.default_rng(0))[0]
@@ -66,14 +65,14 @@ def region(side: int) -> None:
 
 def segmenter(side: int) -> None:
     found = []
-    for photo in photos.BENCHMARK:
-        for each in photos.regions(photo):
-            rgb, polygon, box = at(photo, each.polygon, side)
-            truth = regions.polygon_mask(polygon, *rgb.shape[:2])
-            masks = [grabcut(rgb, box), packaged.saliency("measures.segmenter").mask(rgb, box)]
-            found.append([(mask & truth).sum() / max((mask | truth).sum(), 1) for mask in masks])
+    for photo, name in OBJECTS.items():
+        rgb, polygon, box = at(photo, name, side)
+        truth = regions.polygon_mask(polygon, *rgb.shape[:2])
+        masks = [grabcut(rgb, box), packaged.saliency("measures.segmenter").mask(rgb, box)]
+        found.append([(mask & truth).sum() / max((mask | truth).sum(), 1) for mask in masks])
+        print(f"{photo:13}{name:14}" + "".join(f"{value:12.2f}" for value in found[-1]), flush=True)
     means = np.mean(found, 0)
-    print(f"mean IoU with {len(found)} drawn polygons: grabcut {means[0]:.3f}, u2netp {means[1]:.3f}")
+    print(f"mean IoU with the {len(found)} drawn polygons: grabcut {means[0]:.3f}, u2netp {means[1]:.3f}")
 
 
 def encoder(prompts: int) -> None:
