@@ -146,7 +146,7 @@ def test_the_neural_editor_paints_over_what_had_to_stay_by_a_known_amount() -> N
         assert damage == pytest.approx(change[scene.preserve].mean(), abs=1e-4)
         assert 2.0 < damage < 8.0
         painted.append(image)
-    assert digest(np.concatenate([image.ravel() for image in painted])) == "57dbb8d653cc98c4"
+    assert digest(np.concatenate([image.ravel() for image in painted])) == "a11c19fd08a55eed"
 
 
 CASES = [("flower", "flower"), ("spaniel", "dog"), ("coffee", "cup")]
