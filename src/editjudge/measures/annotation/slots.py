@@ -17,12 +17,13 @@ from editjudge.core.files import keep, kept
 from editjudge.engine.resume import file_hash
 from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import devices_of, engine
-from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
+from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, opencv_slots, torch_slots
 from editjudge.measures.names import Slot
 from editjudge.vision import faces, folders, lpips, packaged
 from editjudge.vision.depth import DepthAnything
-from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Grid
+from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Grid, HogEncoder
 from editjudge.vision.faces import LbpFaces
+from editjudge.vision.folders import NONE
 from editjudge.vision.loading import VisionModel, within_memory
 from editjudge.vision.pose import VitPose
 from editjudge.vision.segmenters import EachBox, FaceParser, Sam2Segmenter, grabcut
@@ -52,8 +53,8 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
 
     Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong. Also for
     a device that is not there, or that onnxruntime cannot use."""
-    if "segmenter" in slots and setting.segmenter == packaged.U2NETP:
-        packaged.find("measures.segmenter")
+    for slot in sorted(opencv_slots(slots, setting)):
+        _weights(slot, setting)
     heavy = torch_slots(slots, setting)
     if not heavy:
         return setting
@@ -71,7 +72,7 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
 def version(slots: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     """Identifies each slot's model: the embedded backend's name, or a hash of its weights and settings."""
     found: dict[str, str] = {slot: getattr(setting, slot) for slot in sorted(slots)}
-    for slot in torch_slots(slots, setting):
+    for slot in torch_slots(slots, setting) | opencv_slots(slots, setting):
         options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
         if slot == "faces":
             options = sorted((name, value) for name, value in vars(setting.insightface).items() if name != "folder")
@@ -93,6 +94,10 @@ def _weights(slot: Slot, setting: SlotSetting) -> Path:
     where, model = f"measures.{slot}", getattr(setting, slot)
     if slot == "faces":
         return Path(setting.insightface.folder)
+    if model == packaged.U2NETP:
+        return packaged.find(where, model)
+    if slot == "encoder":
+        return packaged.OnnxEncoder(where, model).path
     return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, CLASSES[slot].architecture)
 
 
@@ -231,6 +236,8 @@ class Models:
             return LbpFaces()
         if slot == "faces":
             return faces.InsightFaces(INSIGHTFACE, self.setting.insightface, device)
+        if slot == "encoder":
+            return HogEncoder() if given == NONE else packaged.OnnxEncoder(where, given)
         if slot == "lpips":
             return lpips.Lpips(where, given, device, size)
         return CLASSES[slot](where, given, device, self.setting.of(slot, "dtype"), size)

@@ -16,7 +16,7 @@ import numpy as np
 from editjudge.core import regions
 from editjudge.core.regions import FloatBox
 from editjudge.measures import patches, people, pixel
-from editjudge.measures.annotation.picture import HOG, SeenImage, SeenPair, at_side, mask_at_side
+from editjudge.measures.annotation.picture import SeenImage, SeenPair, at_side, mask_at_side
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Arrays, Models, said
 from editjudge.measures.names import KINDS, Slot
@@ -45,15 +45,17 @@ def _lpips(pair: SeenPair, area: str, _models: Models) -> float:
     return distance / float(pair.areas.mask(area).mean())  # the region's, from that of the whole image
 
 
-def _patches(pair: SeenPair, area: str, models: Models, slot: Slot | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both images' patches, and those in the area; HOG's without a slot, and where it is not configured."""
-    if slot is None or getattr(models.setting, slot) == NONE:
-        return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
+def _patches(pair: SeenPair, area: str, models: Models, slot: Slot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both images' patches, and those in the area; those of the slot `encoder` where this one is not configured."""
+    if getattr(models.setting, slot) == NONE or slot == "encoder":
+        encoder = models.model("encoder")
+        first, second = (picture.encoded(encoder) for picture in pair.both)
+        return first, second, pair.areas.cells(area, "encoder", encoder)
     first, second = (picture.said(slot).patches for picture in pair.both)
     return first, second, pair.areas.cells(area, slot, models.layout(slot))
 
 
-def _of_patches(measure: Callable[..., float], slot: Slot | None) -> Function:
+def _of_patches(measure: Callable[..., float], slot: Slot) -> Function:
     return lambda pair, area, models: measure(*_patches(pair, area, models, slot))
 
 
@@ -62,16 +64,16 @@ def _emd(pair: SeenPair, area: str, models: Models) -> float:
     return patches.emd(first, second, np.ones_like(cells), cells)
 
 
-def _of_objects(parts: Callable[[SeenImage], Sequence[Any]]) -> Function:
+def _of_objects(parts: Callable[[SeenImage, Models], Sequence[Any]]) -> Function:
     """Mean over the boxes, paired in order, of the cosine of their objects' embeddings."""
 
-    def take(pair: SeenPair, _area: str, _models: Models) -> float:
+    def take(pair: SeenPair, _area: str, models: Models) -> float:
         counts = [len(picture.boxes) for picture in pair.both]
         if not all(counts):
             raise ValueError("the record has no box")
         if counts[0] != counts[1]:
             raise ValueError(f"{counts[0]} boxes in the source and {counts[1]} in the edit")
-        return float(np.mean(list(map(patches.cosine, *map(parts, pair.both)))))
+        return float(np.mean(list(map(patches.cosine, *(parts(picture, models) for picture in pair.both)))))
 
     return take
 
@@ -168,11 +170,11 @@ TABLE: dict[str, Function] = {
     "iou": _iou,
     "lpips": _lpips,
     "max_match_face_ID_sim": _plain(people.best_match_similarity, lambda pair: (*_faces(pair), pair.source.boxes)),
-    "object_similarity": _of_objects(lambda picture: picture.hog_objects),
-    "sam_clip_cls_sim": _of_objects(lambda picture: [encoded.cls for encoded in picture.said("clip_objects")]),
-    "sam_dino_cls_sim": _of_objects(lambda picture: [encoded.cls for encoded in picture.said("dinov3_objects")]),
+    "object_similarity": _of_objects(lambda picture, models: picture.encoded(models.model("encoder"), True)),
+    "sam_clip_cls_sim": _of_objects(lambda picture, _: [encoded.cls for encoded in picture.said("clip_objects")]),
+    "sam_dino_cls_sim": _of_objects(lambda picture, _: [encoded.cls for encoded in picture.said("dinov3_objects")]),
     "ssim": _region(pixel.ssim, lambda pair: (pair.source.moments, pair.edited.rgb)),
-    "structure_similarity": _of_patches(patches.structure_similarity, None),
+    "structure_similarity": _of_patches(patches.structure_similarity, "encoder"),
     "tone_residual": _region(pixel.tone_residual, lambda pair: (pair.source.lab, pair.edited.lab)),
 }
 
@@ -184,7 +186,7 @@ def needs(name: str, setting: SlotSetting) -> set[str]:
     shown = {"image": "{}", "objects": "{}_objects", "person": "person_{}", "source_boxes": "{}"}[kind.sees]
     masks = "source_boxes" if kind.sees == "source_boxes" else "masks"
     looks = {slot: shown.format(slot) for slot in ("clip", "dinov3")} | {"segmenter": masks}
-    return {looks.get(slot, slot) for slot in asked} - {"lpips"}  # see look_at_pairs
+    return {looks.get(slot, slot) for slot in asked} - {"lpips", "encoder"}  # see look_at_pairs, _patches
 
 
 # --- what the models are asked
