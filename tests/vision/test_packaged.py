@@ -16,11 +16,11 @@ from editjudge.editors import making, procedural
 from editjudge.editors.settings import read
 from editjudge.measures import patches
 from editjudge.measures.annotation import slots
-from tools.auto_region import find_region
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import photos, scenes
 from editjudge.vision import packaged
 from tools import efficientnet
+from tools.auto_region import find_region
 
 installed = pytest.mark.skipif(
     any(files.in_package(entry["file"]) is None for entry in packaged.TABLE.values()), reason="see `make setup-dev`"

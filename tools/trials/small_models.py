@@ -22,11 +22,11 @@ import numpy as np
 from editjudge.core import images, regions
 from editjudge.editors import procedural
 from editjudge.measures import patches
-from tools.auto_region import find_region
 from editjudge.sources.builtin import photos, scenes
 from editjudge.vision import packaged
 from editjudge.vision.encoders import HogEncoder
 from editjudge.vision.segmenters import grabcut
+from tools.auto_region import find_region
 
 OBJECTS = {
     "butterfly": "upper_flower", "chelsea": "cat", "columbines": "left_flower", "fawns": "left_fawn",
