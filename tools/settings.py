@@ -18,8 +18,8 @@ from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
 from editjudge.editors.settings import Api
-from editjudge.stages.graph import lists
 from editjudge.stages.graph.check import mistakes
+from tools.graph import put_right
 
 PARAMS, PROFILES = Path("params.yaml"), Path("profiles")
 TABLE = Path("configs/editors.yaml")
@@ -130,7 +130,7 @@ def profile(name: str) -> None:
     Args:
         name: A file of profiles/, without its ending."""
     _write(profiled(name))
-    lists.put_right(write=True)
+    put_right(write=True)
     print(f"params.yaml and dvc.yaml have the profile {name}. Now: make check, then dvc repro")
 
 

@@ -4,17 +4,13 @@ sections they read where that depends on others.
 DVC cannot derive them: `deps` and `outs` are no templates. `python -m tools.graph` compares, `--write` updates (`make
 graph`). Everything else in dvc.yaml is written by hand; tests hold it."""
 
-import io
 import re
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from editjudge.core import hub, params
-from editjudge.core.params import ParamsError
 from editjudge.editors.settings import used
 from editjudge.sources.settings import EmbedSetting
 from editjudge.stages.graph.arena import of_suite
@@ -26,7 +22,6 @@ MODEL = ("model", "adapter", "base", "clip", "dino")
 LABELLED = ("path", "images", "people", "people_images", "sequences", "sequence_images", "clip", "dino")
 NO_FILE = ("", "none", "embedded", "probe", "graph")
 PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
-SHORT = 6  # entries of a list that has a line for each
 Values = Mapping[str, Any]
 
 
@@ -145,26 +140,3 @@ def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     given = [name for body in bodies for name in body.get("params", []) if name.endswith(".${key}")]
     sections = dict.fromkeys(name.partition(".")[0] for name in given)
     return [f"{section}.{name}" for section in sections for name in values.get(section) or {} if "." in str(name)]
-
-
-def put_right(write: bool) -> list[str]:
-    """What is stale in dvc.yaml; with `write` it is mended. ParamsError: an entry whose name DVC cannot find, and a
-    section that is not as its settings are."""
-    yaml, file = YAML(), ROOT / "dvc.yaml"
-    yaml.width = 160
-    graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
-    for name in dotted(graph, values):
-        raise ParamsError(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
-    try:
-        stale = mend(graph, values)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ParamsError("params.yaml: a section is not as its settings are: run `editjudge check`") from error
-    if write:
-        # Long lists stand side by side: with a line an entry they would be most of the file.
-        for body in (entry.get("do", entry) for entry in graph["stages"].values()):
-            for listed in (body[kind] for kind in ("deps", "outs") if kind in body):
-                (listed.fa.set_flow_style if len(listed) > SHORT else listed.fa.set_block_style)()
-        out = io.StringIO()
-        yaml.dump(graph, out)
-        file.write_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
-    return stale
