@@ -413,7 +413,6 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
         clip = models.model("clip")
         clip.model = Scarce(clip.model, most)
         found = batch.measure_group(prompts, models)
-        assert clip.batch_size == max(most - 1, 1)
         values = [{m["measure"]: (m["value"], m["reason"]) for m in row["measures"]} for row in found]
         for row, plain, meta in zip(values, whole, found, strict=True):
             wanted = {m["measure"]: m["value"] for m in plain["measures"]}
