@@ -211,8 +211,8 @@ def test_images_are_shown_as_they_are_stored(base: Path) -> None:
     described = Description(**how, min_pixels=200704, max_pixels=200704)
     model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: None))  # it is not asked
     scorer = CheckpointScorer(model, load_processor(base), described)  # type: ignore[arg-type]
-    for shown in scorer._decoded(Edit("", turned.getvalue(), clear.getvalue())):
-        np.testing.assert_array_equal(shown, np.asarray(sized(png(0, 90, 60))))
+    for stored in (turned, clear):
+        np.testing.assert_array_equal(scorer.shown(stored.getvalue()), np.asarray(sized(png(0, 90, 60))))
 
 
 def test_the_tokenizer_of_another_base_is_refused(base: Path, published: dict, tmp_path: Path) -> None:
