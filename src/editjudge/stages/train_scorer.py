@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cv2
@@ -197,8 +198,9 @@ def report_of_rater(
     setting: TrainRaterSetting, model: Path, rows: Rows, trained: Trained, base: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a trained rater and its base say of the rows that test it, asked as raters are."""
-    by_key = {row["key"]: row for row in rows}
-    tested = [sample for sample in ratings_of(rows, setting) if sample.part == "test"]
+    by_key, samples = {row["key"]: row for row in rows}, ratings_of(rows, setting)
+    tested = [sample for sample in samples if sample.part == "test"]
+    learnt = [known_of(sample) for sample in samples if sample.part == "train"]
     images = stored_images(name for sample in tested for name in (sample.source, sample.a))
     edits = [Edit(s.instruction, bytes(images[s.source]), bytes(images[s.a]), task=s.type, key=s.key) for s in tested]
     how = {"backend": "transformers", "rubrics": setting.rubrics, "workers": 0, "batch_size": setting.batch_size}
@@ -210,24 +212,33 @@ def report_of_rater(
             said.append([runs[0] for runs in rater.rate(edits)])
     truths = []
     for sample in tested:
-        dimensions, row = rubrics.load(sample.rubrics, sample.type).dimensions, by_key[sample.key]
-        scores = dict(zip(dimensions, sample.scores, strict=True))
-        truths.append((scores, row["rule"], str(row["origin"] or row["prompt"])))
+        row = by_key[sample.key]
+        truths.append((known_of(sample), row["rule"], str(row["origin"] or row["prompt"])))
     unscored = zip(("unscored_untrained", "unscored"), said, strict=True)
     more: dict[str, Any] = {name: sum(each.scores is None for each in its) for name, its in unscored}
     more["rows"] = dict(zip(("trained_on", "held_out", "tested"), (*trained.rows[:2], len(tested)), strict=True))
-    return {"agreement": near(truths, *said)}, more
+    return {"agreement": near(truths, said[0], said[1], learnt)}, more
+
+
+def known_of(sample: Sample) -> dict[str, float]:
+    """A rated edit's scores by dimension."""
+    return dict(zip(rubrics.load(sample.rubrics, sample.type).dimensions, sample.scores, strict=True))
 
 
 def near(
-    known: Sequence[tuple[Mapping[str, float], str, str]], untrained: Sequence[Rating], trained: Sequence[Rating]
+    known: Sequence[tuple[Mapping[str, float], str, str]],
+    untrained: Sequence[Rating],
+    trained: Sequence[Rating],
+    learnt: Sequence[Mapping[str, float]],
 ) -> list[dict[str, Any]]:
     """How often ratings lie within a point of what is known, of each dimension and of the mean of all (`overall`), a
     source of truth at a time (`truth`), with 95 % intervals over photos. An edit without a rating counts as wrong.
 
     known: of each edit its scores by dimension, how they are known, and what photo it is of. untrained, trained: what
     the base and the trained rater say of each edit. test: of the trained rater; test_untrained: of its base; gain: the
-    first less the second on the same rows; exact: how often the trained one hits what is known."""
+    first less the second on the same rows; exact: how often the trained one hits what is known. constant, majority: how
+    often the one number that is near, or is, the scores of most of `learnt`, those trained on, is near and is what is
+    known; a rater below `constant` knows less than who says the same of every edit."""
     found = []
     for truth in sorted({how for _, how, _ in known}):
         own = [n for n, (_, how, _) in enumerate(known) if how == truth]
@@ -237,8 +248,18 @@ def near(
             before, now = ([gap <= NEAR for gap in each] for each in gaps)
             exact = agreement.share([gap == 0 for gap in gaps[1]], photos)
             row = {"dimension": dimension, "truth": truth, "exact": exact}
+            means = [fmean(each[name] for name in wanted) for each in learnt]
+            for name, most in (("constant", NEAR), ("majority", 0)) if learnt else ():
+                one = most_near(means, most)
+                right = [abs(one - fmean(known[n][0][each] for each in wanted)) <= most for n in own]
+                row[name] = {"score": one} | agreement.share(right, photos)
             found.append(row | agreement.against_base(before, now, photos))
     return found
+
+
+def most_near(scores: Sequence[float], most: float) -> float:
+    """The score that lies within so many points of more of the scores than any other of them; of several the lowest."""
+    return max(sorted({*scores}), key=lambda one: sum(abs(one - each) <= most for each in scores))
 
 
 def _gap(known: Mapping[str, float], rating: Rating, wanted: Sequence[str]) -> float:
