@@ -19,7 +19,7 @@ from editjudge.core.tables import opened
 from editjudge.editors.galleries import metadata as gallery_lines
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
-from editjudge.editors.protocol import out_of_five, with_score
+from editjudge.editors.protocol import BEST, with_score
 from editjudge.engine.progress import bar, progress
 from editjudge.training.samples import file_of, names_of, photos_of, stored_images
 
@@ -37,6 +37,14 @@ FORM = pa.schema(
 )
 EDITED = {"source_image": IMAGE, "edited_image": IMAGE}
 EDITS = pa.schema({"key": pa.string(), "instruction": pa.string(), "quality": pa.int64()} | EDITED)
+
+
+def out_of_five(value: float, low: float, high: float) -> int:
+    """A score between low and high as 1..5, to the nearest; beyond them 1 or 5. ValueError where high is not above."""
+    if not high > low:
+        raise ValueError(f"the highest score, {high:g}, is not above the lowest, {low:g}")
+    share = min(max((value - low) / (high - low), 0.0), 1.0)
+    return 1 + int(share * (BEST - 1) + 0.5)
 
 
 def with_features(schema: pa.Schema) -> pa.Schema:

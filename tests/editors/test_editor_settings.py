@@ -8,9 +8,10 @@ import yaml
 
 from editjudge.core import params
 from editjudge.editors import making, settings
-from editjudge.editors.protocol import out_of_five, with_score
+from editjudge.editors.protocol import with_score
 from editjudge.editors.settings import ApiSetting, DiffusersSetting, ProceduralSetting
 from editjudge.stages.graph import lists as graph
+from tools.exchange import out_of_five
 
 LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}
 KONTEXT = {"kind": "diffusers", "model": "black-forest-labs/FLUX.1-Kontext-dev", "seed": 1}

@@ -128,11 +128,3 @@ def with_score(instruction: str, score: int | None) -> str:
     told = instruction.rstrip()
     stop = "" if told[-1:] in (".", "!", "?") else "."
     return f"{told}{stop} The image quality is {score} out of five."
-
-
-def out_of_five(value: float, low: float, high: float) -> int:
-    """A score between low and high as 1..5, to the nearest; beyond them 1 or 5. ValueError where high is not above."""
-    if not high > low:
-        raise ValueError(f"the highest score, {high:g}, is not above the lowest, {low:g}")
-    share = min(max((value - low) / (high - low), 0.0), 1.0)
-    return 1 + int(share * (BEST - 1) + 0.5)

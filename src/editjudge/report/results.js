@@ -56,9 +56,10 @@ function differencesTable(bench) {
 }
 
 function training(results, benchmarks) {
-  const { base, scorers, pairs, figures } = results;
+  const { base, scorers, raters, pairs, figures } = results;
   const parts = base.length ? base.map((row) => gainOf(row, benchmarks)) : [nothing("No judge was trained, or its base was not measured beside it.")];
   if (scorers.length) parts.push(make("h3", {}, "Scorers"), scorersTable(scorers));
+  if (raters.length) parts.push(make("h3", {}, "Raters"), ratersTable(raters));
   parts.push(make("div", { class: "figures" }, figures.map(chart)));
   if (pairs.length) parts.push(make("h3", {}, "Training pairs"), trainingPairs(pairs));
   return parts;
@@ -81,6 +82,15 @@ function scorersTable(rows) {
     ...rows[0].baselines.map((each, n) => ({ title: words(each.baseline), cell: (row) => share(row.baselines[n]), sort: (row) => row.baselines[n].accuracy }))];
   return table(columns, rows, { sortable: true, label: "Scorers beside what reads no words", caption: "How often the better edit of held-out photos is named; 95 % intervals over photos. " +
     "Beside it: how much the pixels differ from the source's, how many are the same, and the scorer itself, asked with another instruction. Above all: the lower end of the difference on the same pairs is above 0 for each of the three." });
+}
+
+function ratersTable(rows) {
+  const share = (of) => interval({ value: of.accuracy, low: of.low, high: of.high }), below = (row) => row.test.accuracy < row.constant.accuracy;
+  const columns = [named("scorer", "Rater"), named("dimension", "Dimension", { cell: (row) => words(row.dimension) }), named("truth", "Truth"),
+    { title: "Within a point", cell: (row) => share(row.test), sort: (row) => row.test.accuracy },
+    { title: "A constant", cell: (row) => `${share(row.constant)}, always ${row.constant.score.toFixed(1)}`, sort: (row) => row.constant.accuracy },
+    { title: "Against it", text: true, cell: (row) => (below(row) ? "below: it knows less than who says the same of every edit" : "not below"), sort: below }];
+  return table(columns, rows, { sortable: true, label: "Raters beside a constant", caption: "How often a rating of a held-out edit lies within a point of the known score; 95 % intervals over photos." });
 }
 
 const COLUMNS = { task: "Task", prompts: "Prompts", prompts_with_pair: "With a pair", pairs: "Pairs", share_right: "Share right" };

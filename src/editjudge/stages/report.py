@@ -58,6 +58,7 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
         "training": {
             "base": figures.against_base(measured, values["judges"], values["train_judge"]["base"]),
             "scorers": [{"scorer": name} | row for name, row in scored if row.get("baselines")],
+            "raters": [{"scorer": name} | row for name, row in scored if row.get("constant")],
             "pairs": figures.pair_counts(metrics["train_pairs"]),
             "figures": list(figures.training_charts(plots)),
         },
