@@ -269,7 +269,10 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
     cost = {"risebench": "30 images, 50,400 tokens read and 49,152 written, money 0.49"}
     cost["uniredit"] = "36 images, 58,080 tokens read and 49,152 written, money 0.51"
     assert told.returncode == 0
-    assert told.stderr.splitlines()[1] == f"suite: vlm: 12 questions at most with {cost[form]}"
+    assert (
+        told.stderr.splitlines()[1]
+        == f"suite: vlm: 12 questions at most with {cost[form]}; an unread reply is asked for 3 times"
+    )
     with chat_server(replies=replies, bodies=True) as server:
         for _ in range(2):
             done = forks.program(*command, "--prompts", "words", "--base-url", server.url)

@@ -9,6 +9,7 @@ import pytest
 from pictures import picture as png
 from table_files import jsonl, parquet
 
+from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Point, pairs
 from editjudge.core.errors import UserError
@@ -291,6 +292,12 @@ def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, chan
     assert ("instruction" not in change) or items[1].verdict == "Image B", "people's verdict stays"
     assert items[1].where == f"{file}: row 1"
     assert items[1].source == items[1].a == b""
+
+
+def test_two_edits_of_one_model_are_compared_as_any_two(tmp_path: Path) -> None:
+    save(tmp_path, s=0, a=1, b=2)
+    items = load("vcreward", jsonl(tmp_path / "a.jsonl", vcreward_paths(models=["m", "m"]), vcreward_paths(key="k2")))
+    assert report.judge_report(items, report.to_verdicts("j", items, {}))["accuracy"]["n"] == 2
 
 
 def test_images_behind_links_and_paths_of_another_machine_are_found(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dic
     heard = [row for row in rows if row["forward"] is not None]
     first = [[row[name] for row in heard] for name in ("truth", "forward", "task", "cluster")]
     twice = [row["forward"] == row["truth"] == row["backward"] for row in rows]
-    real = [row for item, row in zip(kept, rows, strict=True) if not item.models or len({*item.models}) > 1]
+    real = [row for item, row in zip(kept, rows, strict=True) if item.size > 1]
     return agreement.report(real or rows) | {  # the only edit of a prompt, on both sides, is no comparison
         "one_order": agreement.accuracy_report(*first) if heard else None,
         "both_right": agreement.share(twice, clusters) if any(row["backward"] for row in rows) else None,
