@@ -57,7 +57,7 @@ class Rehearsal(Clone):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.hub = folder / "hub"
+        self.hub, self.python = folder / "hub", Path(sys.executable)
         self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(self.hub)}
         for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "EDITJUDGE_WORK", "HF_TOKEN", *CPU_SETTINGS):
             self.env.pop(name, None)
