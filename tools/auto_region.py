@@ -9,8 +9,9 @@ import cv2
 import numpy as np
 
 from editjudge import api
-from editjudge.core import files, images, regions
+from editjudge.core import files, images, records, regions
 from editjudge.core.errors import UserError
+from editjudge.core.keys import plain
 from editjudge.measures.annotation.picture import shrunk
 from editjudge.vision import packaged
 
@@ -74,11 +75,11 @@ class AutoRegions:
         shown, scale = shrunk(rgb, SIDE)
         x0, y0, x1, y1 = (round(side * scale) for side in box)
         framed = cv2.rectangle(shown.copy(), (x0, y0), (x1 - 1, y1 - 1), (255, 0, 0), 2)
-        files.write_bytes(self.folder / f"{key}.png", images.encode_png(framed))
+        files.write_bytes(self.folder / f"{plain(key)}.png", images.encode_png(framed))
         return (box,), ()
 
     def write(self) -> Path:
         """The table of all boxes, which --boxes reads."""
-        rows = [f'{key},"{json.dumps([box])}"\n' for key, box in self.found.items()]
-        files.write_bytes(table := self.folder / "boxes.csv", "".join(("key,boxes\n", *rows)).encode())
+        rows = ({"key": key, "boxes": json.dumps([box])} for key, box in self.found.items())
+        records.write_csv(table := self.folder / "boxes.csv", rows, ("key", "boxes"))
         return table

@@ -32,9 +32,8 @@ from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
 from editjudge.stages import instructions, photo_pool, regions
-from editjudge.vision import aesthetics
+from editjudge.vision import aesthetics, segmenters
 from editjudge.vision.detectors import GroundingDino
-from editjudge.vision.segmenters import GrabCut
 
 ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
@@ -544,7 +543,9 @@ def test_a_detector_looks_at_several_photographs_at_once(folders: dict[str, str]
     detector, seen = GroundingDino("d", folders["dino"], "cpu", "float32", 2), []
     look = detector._detect
     monkeypatch.setattr(detector, "_detect", lambda rgbs, texts: seen.append(len(rgbs)) or look(rgbs, texts))
-    find = locating.Locator(setting, detector, GrabCut(), None, lambda parts: [0.0] * len(parts)).find
+    find = locating.Locator(
+        setting, detector, segmenters.EachBox(segmenters.grabcut), None, lambda parts: [0.0] * len(parts)
+    ).find
     nouns = [["red square", "green square"], [], ["blue square"], ["red square"]]
     rows = [{"image": tiny_hub.picture(n), "tags": {"object": own, "background": []}} for n, own in enumerate(nouns)]
     told = list(locating.told(find, rows))

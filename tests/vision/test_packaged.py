@@ -1,5 +1,6 @@
 """The small networks of packages: what they find, the bytes that they give, and regions that nobody drew."""
 
+import csv
 import hashlib
 import json
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import photos, scenes
 from editjudge.vision import packaged
 from tools import efficientnet
-from tools.auto_region import find_region
+from tools.auto_region import AutoRegions, find_region
 
 installed = pytest.mark.skipif(
     any(files.in_package(entry["file"]) is None for entry in packaged.TABLE.values()), reason="see `make setup-dev`"
@@ -196,3 +197,12 @@ def test_measure_shows_the_regions_that_it_found_and_takes_them_back(workdir: Pa
         " --task color_alter --region auto"
     )
     assert said.startswith(f"region: --box {' '.join(map(str, box))}\n")
+
+
+@installed
+def test_pictures_of_regions_stay_in_their_folder_whatever_the_keys_are(workdir: Path) -> None:
+    found = AutoRegions(workdir / "in/here")
+    found('../../evil, "1"', images.encode_png(drawn("spaniel", "dog")[0]), [])
+    assert {path.parent for path in workdir.rglob("*.png")} == {workdir / "in/here"}
+    with found.write().open() as file:
+        assert [row["key"] for row in csv.DictReader(file)] == ['../../evil, "1"']
