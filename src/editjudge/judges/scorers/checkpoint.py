@@ -134,6 +134,8 @@ class CheckpointScorer:
             raise FileError(f"{folder}: its tokenizer or its embeddings lack {description.token}")
         if description.resize == "bicubic" and not side_unit(processor):
             raise FileError(f"{folder}: resize: its processor shows no images as a Qwen-VL does")
+        if description.resize == "processor":  # what `shown` has resized
+            processor.image_processor.do_resize = not side_unit(processor)
         model.attach(read_head(folder, description, embeddings(model).embedding_dim), description.looks, token)
         return cls(model, processor, description, batch_size)
 
