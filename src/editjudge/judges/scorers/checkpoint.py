@@ -190,8 +190,8 @@ class CheckpointScorer:
         return found
 
     def prepare(self, edit: Edit) -> PreparedEdit:
-        """The edit with its images decoded, at the size in which they are shown. The last sources are not decoded
-        again: a group of edits has one."""
+        """The edit with its images, RGB, uint8, (H, W, 3), at the size in which they are shown. The last sources are
+        kept, of which a group of edits has one: threads that ask at the same time may each decode it."""
         if isinstance(edit, PreparedEdit):
             return edit
         found: list[np.ndarray] = []
