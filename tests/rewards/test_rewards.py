@@ -502,7 +502,9 @@ def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path)
     one = scorer.prepare(Edit("x", picture(1, height=300, width=200), picture(2, height=70, width=90)))
     chats = [scoring.text_of(scorer.processor, scorer.description.questions[0], "x", scorer.description.reply)]
     whole = [images.decode(bytes(each)) for each in (one.source, one.edited)]
-    ahead, late = (scoring.batch(scorer.processor, chats, [shown]) for shown in (one.shown, whole))
+    ahead = scoring.batch(scorer.processor, chats, [one.shown])
+    scorer.processor.image_processor.do_resize = True
+    late = scoring.batch(scorer.processor, chats, [whole])
     assert [bytes(ahead[name].numpy()) for name in ahead] == [bytes(late[name].numpy()) for name in late], "same bytes"
     for score, result in zip(wanted, results[:11], strict=True):
         assert isinstance(score, Score)
