@@ -21,7 +21,7 @@ import suite_files
 from chat_client import chat_server
 from pictures import picture
 
-from editjudge.benchmarks.suites import forms, suite_report
+from editjudge.benchmarks.suites import forms, suite_report, wise
 from editjudge.benchmarks.suites.suite import figures_of
 from editjudge.core import records
 from editjudge.core.records import Row
@@ -550,6 +550,7 @@ def test_wiseedit_has_the_numbers_of_its_script(tmp_path: Path, monkeypatch: pyt
         *shown[2:],
     ]  # fmt: skip
     (tmp_path / "other").mkdir()
+    assert wise.references("[" * 100_000) == ["[" * 100_000], "a cell ends no suite"
     assert asked("wiseedit_mended", tmp_path / "other").judge.chats["Awareness_1-1.cn", "DP"][1][0].endswith("改 1")
 
 
@@ -560,11 +561,17 @@ def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: p
     )
     levels = [{"compound_instruction": f"do {n} things"} for n in range(1, 9)]
     rows = [{"image": {"bytes": picture(n), "path": None}, "edit": {"compound": levels}} for n in range(25)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "test_syn-00000-of-00001.parquet")
+    (data := tmp_path / "data").mkdir()
+    for n, part in enumerate((rows[:15], rows[15:])):
+        pq.write_table(pa.Table.from_pylist(part), data / f"test_syn-0000{n}-of-00002.parquet")
 
     def reply(form: rubrics.Rubric) -> str:
         return json.dumps(
-            ({"reasoning": "9 of 10"} if len(form.dimensions) > 1 else {})
+            (
+                {"reasoning": "9 of 10\nidentity_preservation: 3\ninstruction following: 4"}
+                if len(form.dimensions) > 1
+                else {}
+            )
             | {n: str(draw.randint(0, 10)) for n in form.dimensions}
         )
 
@@ -573,7 +580,7 @@ def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: p
         + 'PROMPT_TEMPLATE = """To do:\n{instruction}"""\n'
     }
     words["prompt_quality.py"] = prompt_file("PERCEPTUAL_QUALITY_PROMPT_W_RUBRIC_WO_INST")
-    found = rated("complex_edit", tmp_path / "test_syn-00000-of-00001.parquet", words, reply, monkeypatch, runs=2)
+    found = rated("complex_edit", data, words, reply, monkeypatch, runs=2)
     overall, of_eight = [], []
     for case in found.cases:
         runs = [
@@ -586,7 +593,11 @@ def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: p
     assert len(overall) == CASES
     assert found.figures["published"]["score"] == pytest.approx(fmean(overall), abs=1e-6)
     assert by_type(found.boards["published"], "score")["syn_8"] == pytest.approx(fmean(of_eight), abs=1e-6)
-    assert found.cases[7]["file"] == "syn_8/00000"
+    assert (found.cases[7]["file"], found.cases[-1]["file"]) == ("syn_8/00000", "syn_8/00024"), "counted over shards"
+    pq.write_table(pa.Table.from_pylist(rows[:2]), data / "test_real-00000-of-00001.parquet")
+    both = suite_files.load("complex_edit", data)
+    assert {case["key"] for case in found.cases} < {case["key"] for case in both}, "another split moves no key"
+    assert both[0]["file"] == "real_1/00000"
     system, parts = found.judge.chats["syn_3-00004", "+".join(alignment)]
     assert system == [
         "Rate ALIGNMENT_PROMPT_W_RUBRIC.\nInstruction: {instruct}\n\n"

@@ -125,7 +125,8 @@ def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
     records.write(tmp_path / "edits.parquet", [other, *rows], "photo_edits")
     cases = suite_files.load("photos", tmp_path / "edits.parquet")
     records.check("suites", cases, "x")
-    expected = [(row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=True)]
+    rows.pop()  # the second turn, which says nothing without the first
+    expected = [(row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=False)]
     assert [(case["key"], case["type"], case["turn"]) for case in cases] == expected
     assert [records.prompt_of(case)["edit"] for case in cases] == [row["edit"] for row in rows]
     records.write(tmp_path / "edits.parquet", [other], "photo_edits")

@@ -83,6 +83,7 @@ RUNNING = {
 DECIDING = [
     ("leaky", {"amount": 2.0}), ("kontext", {"dtype": "float16"}), ("kontext", {"ask": 5}), ("painter", {"model": "n"}),
     ("painter", {"data": {"size": "1x1"}}), ("painter", {"send_seed": True}), ("painter", {"ask": 5}),
+    ("painter", {"server": {"command": ["serve", "--lora", "b"]}}),
 ]  # fmt: skip
 
 

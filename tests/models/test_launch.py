@@ -268,6 +268,8 @@ def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Ser
         taken = replace(how, port=other.getsockname()[1])
         with pytest.raises(ServingError, match="cannot serve on"), running(checkpoint, taken):
             pass
+    with pytest.raises(ServingError, match="cannot serve on 127.0.0.1:65536"):
+        launch.free_port("127.0.0.1", 65_536)  # of a copy, counted on from the first one's
 
 
 def test_the_committed_setting_is_read_and_all_of_it_has_defaults() -> None:

@@ -448,7 +448,9 @@ def test_a_win_rate_is_that_within_the_edits_of_one_source_and_instruction() -> 
     wins = [(np.sign([one - other for other in scores]).sum() + 3) / 6 for one in scores]
     with Running(reward="win_rate") as running:
         reply = requests.post(f"{running.url}/flow_grpo", data=pickle.dumps(data), timeout=60)
+        alone = reward_client.score(running.url, [("x", jpeg(1), jpeg(4))])
     assert sum(wins) == 2
+    assert alone[0]["overall"] == pytest.approx(scores[0]), "a number of its own"
     assert unpickled(reply)["outputs"][:4] == pytest.approx(wins)
     np.testing.assert_array_equal(unpickled(reply)["outputs"][4:], [math.nan] * 4, "broken, or alone")
 

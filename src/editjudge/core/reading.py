@@ -2,7 +2,8 @@
 
 A `Record` knows its file and its number there, so that an error can name the row."""
 
-import itertools
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ class Record:
     file: as people know it, by the path or hub id of the setting, so that reports are the same on every machine.
     number: the row in its file, from 0. row: its values under their published names, or why it cannot be read.
     images: the folder of its image paths. name: the file's path in the data set's folder, without its ending. index:
-    the row in the whole data set, from 0."""
+    the row in the whole data set, from 0; within: in its split, the files whose names differ by their shard alone."""
 
     file: Path
     number: int
@@ -94,6 +95,7 @@ class Record:
     images: Path = Path()
     name: str = ""
     index: int = 0
+    within: int = 0
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -165,14 +167,16 @@ def read(setting: Table, files: str | None = None) -> Iterator[Record]:
     in READERS that there are."""
     root = locate(setting)
     wanted = setting.files or (files if files and root.is_dir() and any(root.glob(files)) else None)
-    found, index = matching(root, wanted, READERS), itertools.count()
+    found, counts = matching(root, wanted, READERS), Counter[str]()
     kind = next(suffix for suffix in READERS if any(file.suffix == suffix for file in found))
     for file in (file for file in found if file.suffix == kind):
         images, place = Path(setting.images) if setting.images else file.parent, file.relative_to(root)
         shown = Path(setting.hub or str(setting.path)) / place
         name = str((place if place.name else Path(file.name)).with_suffix(""))
+        split = re.sub(r"-\d+-of-\d+$", "", name)
         for number, values in enumerate(READERS[kind](file)):
-            yield Record(shown, number, values, images, name, next(index))
+            yield Record(shown, number, values, images, name, counts.total(), counts[split])
+            counts[split] += 1
 
 
 def matching(root: Path, files: str | None, endings: Collection[str]) -> list[Path]:

@@ -11,7 +11,7 @@ from editjudge.editors import protocol
 from editjudge.editors.procedural import ProceduralEditor
 from editjudge.editors.protocol import Editor, Keep, Outcome, Request, Requests
 from editjudge.editors.settings import ApiSetting, DiffusersSetting, Making, ProceduralSetting
-from editjudge.engine import progress
+from editjudge.engine import local, progress
 from editjudge.engine.workers import Failure, Workers, engine, gpus_apart, groups, spread
 from editjudge.models.serve import launch
 from editjudge.vision import packaged
@@ -52,7 +52,10 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
             with ExitStack() as servers:
                 urls = [setting.base_url]
                 if (server := setting.server) is not None:
-                    places = groups(f"editors.{model}.server.gpus", gpus_apart("torch"), server.gpus)
+                    gpus = gpus_apart("torch")
+                    if engine() is not local:  # those of the cluster, and the program is started on this machine
+                        gpus = min(gpus, local.gpus())
+                    places = groups(f"editors.{model}.server.gpus", gpus, server.gpus)
                     urls = servers.enter_context(launch.copies(model, urls[0], setting.model, server, places))
                 editor = ApiEditor(setting, model, urls)
                 for requests in rounds:

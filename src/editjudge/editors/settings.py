@@ -241,4 +241,6 @@ def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any
         left_out |= {"seed"}
     # Images that were made before there were such fields stay.
     left_out |= {name for name, old in BEFORE.items() if getattr(setting, name, old) == old}
-    return {name: value for name, value in asdict(setting).items() if name not in left_out}
+    program = setting.server if isinstance(setting, ApiSetting) else None
+    found = {name: value for name, value in asdict(setting).items() if name not in left_out}
+    return found | ({"command": program.command} if program else {})

@@ -98,7 +98,7 @@ def said(body: str, key: str, names: tuple[str, ...], others: tuple[str, ...] = 
     for pattern in _patterns(key, names, others, most):
         if found := {match[1].lower() for match in pattern.finditer(body)}:
             return found
-    alone = re.fullmatch(ALONE.replace("MOST", str(most)), body) if key == "score" else None
+    alone = re.fullmatch(ALONE.replace("MOST", str(most)), body) if "score" in (key, *names) else None
     return {alone[1]} if alone else set()
 
 

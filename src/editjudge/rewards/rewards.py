@@ -165,7 +165,7 @@ class RewardService:
         sizes = await run_in_threadpool(lambda: [*map(serving.decoded_size, shown)])
         answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
-        rewards = win_rates(edits, rewards) if self.how.reward == WIN_RATE else rewards
+        rewards = win_rates(edits, rewards) if self.how.reward == WIN_RATE and name != "score" else rewards
         for each in rewards:
             self.metrics.edits.labels(name, "scored" if math.isfinite(each.reward) else "unscored").inc()
         reply = asked.reply(rewards, self.served)

@@ -24,7 +24,7 @@ def cases(record: Record) -> list[Case]:
     said = record["edit"].get("compound") if isinstance(record["edit"], dict) else None
     if images is None or not isinstance(said, list) or not all(isinstance(each, dict) for each in said):
         raise RowError("no case", "edit.compound is no list of objects, or the file is not of test_real or test_syn")
-    key, shown, origin = f"{record.index:05d}", record["image"], f"{images}-{record.index}"
+    key, shown, origin = f"{record.within:05d}", record["image"], f"{images}-{record.within}"
     words = [reading.text(each.get("compound_instruction"), "compound_instruction") for each in said[: len(LEVELS)]]
     levels = [(f"{images}_{level}", text) for level, text in zip(LEVELS, words, strict=False)]
     return [Case(f"{kind}-{key}", kind, text, shown, origin, f"{kind}/{key}") for kind, text in levels]

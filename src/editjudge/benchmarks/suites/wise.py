@@ -57,7 +57,7 @@ def references(cell: str) -> list[str]:
     """Paths in a cell: a list or a text in JSON, or texts with | or ; between them."""
     try:
         said = json.loads(cell)
-    except ValueError:
+    except (ValueError, RecursionError):
         said = cell.split("|" if "|" in cell else ";")
     return [each for one in (said if isinstance(said, list) else [said]) if (each := str(one).strip())]
 

@@ -121,7 +121,8 @@ class CheckpointScorer:
         self, model: ScoringModel, processor: ProcessorMixin, description: Description, batch_size: int = 16
     ) -> None:
         self.model, self.processor, self.description, self.batch_size = model, processor, description, batch_size
-        self.threads, self.source = ThreadPoolExecutor(engine().cpus()), lru_cache(SOURCES)(self.shown)
+        kept = SOURCES if side_unit(processor) else 0  # where nothing bounds their size
+        self.threads, self.source = ThreadPoolExecutor(engine().cpus()), lru_cache(kept)(self.shown)
 
     @classmethod
     def load(cls, folder: Path, dtype: Precision = "float32", batch_size: int = 16, device: str = "auto") -> Self:

@@ -230,7 +230,7 @@ def free_port(host: str, port: int) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise ServingError(f"cannot serve on {host}:{port}: {error}") from error
         return probe.getsockname()[1]
 
