@@ -32,12 +32,12 @@ def load(form: str, path: Path, **more) -> list[Item]:
     return forms.load("bench", {"form": form, "path": str(path)} | more)
 
 
-def figures(form: str, items: list[Item], said: dict[str, dict]) -> Figures:
+def figures(form: str, items: list[Item], said: dict[str, dict], column: str = "value") -> Figures:
     rows = report.to_verdicts("j", items, said)
     [judge] = report.summarised(form, items, {"j": rows})["judges"]
     for row in judge["published"]:
         assert row["low"] is None or row["low"] <= row["value"] <= row["high"]
-    return {row["name"]: row["value"] for row in judge["published"]}
+    return {row["name"]: row[column] for row in judge["published"]}
 
 
 def scored(items: list[Item], better: np.ndarray, other: np.ndarray) -> dict[str, dict]:
@@ -69,6 +69,9 @@ def test_compass_counts_as_its_script_would(tmp_path: Path) -> None:
     named["EditReward-Compass accuracy, mean over pairs"] = sum(map(sum, right.values())) / N
     named["EditReward-Compass accuracy, mean over dimensions"] = sum(share.values()) / 3
     assert found == pytest.approx(named, abs=1e-6)
+    assert sorted(figures("compass", items, scored(items, first, second), "n").values()) == sorted(
+        [*map(len, right.values()), N, N]
+    ), "each figure tells of how many pairs it is"
     near = {item.key: BothOrders(*[Verdict(item.key)] * 3, (0.99994, 0.99991)).score_columns() for item in items}
     a = {item.key: item.verdict == "Image A" for item in items if item.verdict != "Tie" and item.task == "VC"}
     found = figures("compass", items, {key: report._said(None, *near[key].values()) for key in a})

@@ -90,6 +90,7 @@ def test_a_tiny_judge_and_measures_on_every_form(settings: Path) -> None:
         assert min(seen["n"] for seen in judged.values()) > 0, form
         if form == "vcreward":
             assert [seen["scored"] for seen in judged.values()] == [2, 2]
+    assert "p_holm" in done.stdout
     text = out[0].read_text()
     assert "| Gemini 3.1 Pro [1] | 0.743 |" in text
     assert "[1] bxhsort/Edit-Compass-and-EditReward-Compass@6ee6caa" in text

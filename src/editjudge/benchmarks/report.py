@@ -119,8 +119,8 @@ def strata(kept: Sequence[Item], rows: Rows) -> list[dict[str, Any]]:
 
 
 def published(form: str, report: Mapping[str, Any], kept: Kept = ()) -> Rows:
-    """The figures that papers print: name, value, low and high. kept: the items that people judged, with their rows, of
-    which only the newer forms' are taken."""
+    """The figures that papers print: name, value, low, high, scored and n (None: not known). kept: the items that people
+    judged, with their rows, of which only the newer forms' are taken."""
     given = [each for each in FIGURES.get(form, ()) if report.get(each.get("without")) is None]
     every = [(each["name"], report[each["of"]], each["key"]) for each in given]
     tuples, theirs = report["tuples"], report["tuples_by_evaluator"]
@@ -189,7 +189,7 @@ def rated(form: str, kept: Kept) -> Rows:
         else:
             fits = {f"TIEdit {name}": partial(_of, statistic, given, people) for name, statistic in followed.items()}
             found = {name: clustered.refitted(statistic, clusters).within(-1, 1) for name, statistic in fits.items()}
-        told += [figure(f"{name}, {respect}", vars(own), "value") for name, own in found.items()]
+        told += [figure(f"{name}, {respect}", vars(own) | {"n": len(edits)}, "value") for name, own in found.items()]
     return told
 
 
@@ -198,7 +198,8 @@ def _of(statistic: Any, given: np.ndarray, people: np.ndarray, rows: np.ndarray)
 
 
 def figure(name: str, of: Mapping[str, Any], key: str = "accuracy") -> Row:
-    return {"name": name, "value": of[key]} | {end: of.get(f"{key}_{end}", of.get(end)) for end in ("low", "high")}
+    ends = {end: of.get(f"{key}_{end}", of.get(end)) for end in ("low", "high")}
+    return {"name": name, "value": of[key]} | ends | {count: of.get(count) for count in ("scored", "n")}
 
 
 def tie_calibrated(rows: Rows) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from editjudge.statistics import boards, power
 
 PUBLISHED = Path(report.__file__).with_name("published.yaml")
 SHOWN = ("figure", "judge", "value", "low", "high", "scored", "n", "photos")
-APART = ("first", "second", "difference", "low", "high", "p", "needed")
+APART = ("first", "second", "difference", "low", "high", "p", "p_holm", "needed")
 IMAGE, TEXT = 1280, 1000  # tokens of the largest image that is sent, at 32 x 32 pixels each, and, a guess, of a text
 
 
@@ -167,7 +167,8 @@ def rows_of(name: str, found: Mapping[str, Any], dimension: Any = None) -> list[
         for each in own["published"] or [seen | {"name": "accuracy", "value": seen["accuracy"]}]:
             value = {end: each[end] if seen["scored"] else None for end in ("value", "low", "high")}  # which is no 0
             figure = each["name"].replace("VCReward-Bench", name) if probe else each["name"]
-            rows.append(common | value | {"figure": figure, "scored": seen["scored"], "n": seen["n"]})
+            counts = seen if each.get("n") is None else each
+            rows.append(common | value | {"figure": figure} | {count: counts.get(count) for count in ("scored", "n")})
     ours = {row["figure"] for row in rows}
     for entry in settings.load(PUBLISHED).get(found["benchmark"][0]["form"], ()):
         if entry["figure"] not in ours or entry.get("dimension", dimension) != dimension:
