@@ -119,7 +119,7 @@ def strata(kept: Sequence[Item], rows: Rows) -> list[dict[str, Any]]:
 
 
 def published(form: str, report: Mapping[str, Any], kept: Kept = ()) -> Rows:
-    """The figures that papers print: name, value, low, high, scored and n (None: not known). kept: the items that people
+    """Figures that papers print: name, value, low, high, scored and n (None: not known). kept: the items that people
     judged, with their rows, of which only the newer forms' are taken."""
     given = [each for each in FIGURES.get(form, ()) if report.get(each.get("without")) is None]
     every = [(each["name"], report[each["of"]], each["key"]) for each in given]
