@@ -17,11 +17,11 @@ from editjudge.core.files import replacing, write_bytes
 from editjudge.core.records import ContractError
 from editjudge.core.tables import opened
 from editjudge.editors.galleries import metadata as gallery_lines
-from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 from editjudge.editors.protocol import BEST, with_score
 from editjudge.engine.progress import bar, progress
 from editjudge.training.samples import file_of, names_of, photos_of, stored_images
+from tools import gallery
 
 TEXTS = ("key", "prompt", "task", "instruction", "winner", "tiers")
 export_app = App("export", help="Write results of the graph for the hub or another program.")
@@ -151,21 +151,21 @@ def export_gallery(*, model: Models, out: Path, metadata: Path | None = None) ->
     lines = None if metadata is None else gallery_lines.parse(metadata.read_bytes(), str(metadata))
     check_free(out / METADATA)
     for name in model:
-        pictures.check_name(name, "model")
+        gallery.check_name(name, "model")
         check_free(out / name)
     images: dict[str, dict[str, str]] = {}
     for name in model:
         rows = records.iterate(Path(f"data/gallery/{name}.parquet"), "candidates")
-        images[name] = dict(pictures.export_png(bar(None, f"images of {name}", "image", rows), name, out))
+        images[name] = dict(gallery.export_png(bar(None, f"images of {name}", "image", rows), name, out))
     if lines is None:
         keys = dict.fromkeys(key for paths in images.values() for key in paths)
         lines = [GalleryLine(key, {"key": key}) for key in keys]
     known, told = {line.key for line in lines}, []
     for name, paths in images.items():
-        lines = gallery_lines.merge(lines, name, paths)
+        lines = gallery.merge(lines, name, paths)
         without = len(paths.keys() - known)
         told.append(f"{name}: {len(paths)} images" + (f", {without} of them of no line" if without else ""))
-    write_bytes(out / METADATA, gallery_lines.dump(lines))
+    write_bytes(out / METADATA, gallery.dump(lines))
     print("\n".join(told))
 
 
@@ -177,11 +177,11 @@ def write_suite(*, suite: Suite, model: Models, out: Path) -> None:
         out: The folder of the models' folders."""
     files = {case["key"]: case["file"] for case in records.iterate(Path(f"data/suites/{suite}.parquet"), "suites")}
     for name in model:
-        pictures.check_name(name, "model")
+        gallery.check_name(name, "model")
         check_free(out / name)
     told = []
     for name in model:
         rows = records.iterate(Path(f"data/suite_gallery/{name}/{suite}.parquet"), "candidates")
-        count = pictures.write_suite(rows, files, out / name)
+        count = gallery.write_suite(rows, files, out / name)
         told.append(f"{name}: {count} images of {len(files)} cases")
     print("\n".join(told))

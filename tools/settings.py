@@ -18,7 +18,7 @@ from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
 from editjudge.editors.settings import Api
-from editjudge.stages.graph.check import mistakes
+from tools.check import mistakes
 from tools.graph import put_right
 
 PARAMS, PROFILES = Path("params.yaml"), Path("profiles")

@@ -18,7 +18,7 @@ from editjudge.core import images, records
 from editjudge.core.keys import plain
 from editjudge.core.params import ParamsError
 from editjudge.editors import procedural as edits
-from editjudge.editors.galleries import metadata, pictures
+from editjudge.editors.galleries import metadata
 from editjudge.labels import tiers
 from editjudge.measures.annotation import batch, seen, slot_settings
 from editjudge.measures.annotation.picture import SeenImage
@@ -28,6 +28,7 @@ from editjudge.sources.builtin import scenes
 from editjudge.stages import import_gallery, report
 from editjudge.vision.faces import Face
 from editjudge.vision.pose import Joints
+from tools import gallery
 
 TASKS = {"k1": "hybrid", "k2": "openset", "k.3": "hybrid"}
 
@@ -71,7 +72,7 @@ def test_an_export_has_the_published_form(work: Path) -> None:
     assert rows[2] == {"key": "k.3", "candidates": [{"model": "ours", "image": "ours/k.3.png"}]}
     assert (work / "g/ours/k1.png").read_bytes() == picture(0), "a PNG is not encoded again"
     assert np.array_equal(images.decode((work / "g/ours/k2.png").read_bytes()), images.decode(picture(9, "JPEG")))
-    assert all(file.read_bytes().startswith(pictures.PNG) for file in (work / "g").rglob("*.png"))
+    assert all(file.read_bytes().startswith(gallery.PNG) for file in (work / "g").rglob("*.png"))
 
 
 def test_nothing_that_is_there_is_overwritten(work: Path) -> None:

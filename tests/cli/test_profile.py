@@ -23,9 +23,9 @@ from editjudge.judges import styles
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.judges.styles import TASKS, style
 from editjudge.measures.annotation.recipe import load_recipes
-from editjudge.stages.graph.check import wrong
 from editjudge.training.settings import TrainJudgeSetting
 from tools import plan, settings
+from tools.check import wrong
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "profiles").iterdir())

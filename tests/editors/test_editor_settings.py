@@ -10,7 +10,7 @@ from editjudge.core import params
 from editjudge.editors import making, settings
 from editjudge.editors.protocol import with_score
 from editjudge.editors.settings import ApiSetting, DiffusersSetting, ProceduralSetting
-from editjudge.stages.graph import lists as graph
+from tools import graph
 from tools.exchange import out_of_five
 
 LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}

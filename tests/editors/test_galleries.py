@@ -15,8 +15,9 @@ from pictures import picture, png
 
 from editjudge.core import images, records
 from editjudge.editors.galleries.metadata import GalleryError
-from editjudge.editors.galleries.pictures import GalleryReport, Given, read_suite, write_suite
+from editjudge.editors.galleries.pictures import GalleryReport, Given, read_suite
 from editjudge.stages import candidates
+from tools.gallery import write_suite
 
 TASK = "subject_remove"
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from editjudge.core.keys import plain
 from editjudge.editors.galleries import metadata
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
+from tools import gallery
 
 TEXT = st.text(max_size=12)  # surrogates too: JSON can say them
 NAMES = st.text(string.ascii_letters + string.digits + " .[]()-é", min_size=1, max_size=8)
@@ -42,11 +43,11 @@ def written(rows: list[dict], ascii_only: bool = True) -> bytes:
 @given(lines(), NAMES, st.data())
 def test_a_merge_adds_one_model_and_changes_nothing_else(rows: list[dict], model: str, data: st.DataObject) -> None:
     before = metadata.parse(written(rows), "m")
-    assert metadata.dump(before) == metadata.dump(metadata.merge(before, "m", {})) == written(rows)
+    assert gallery.dump(before) == gallery.dump(gallery.merge(before, "m", {})) == written(rows)
     free = [line.key for line in before if line.image(model) is None and data.draw(st.booleans())]
     images = {key: f"{model}/{key}.png" for key in free} | {"nowhere": "x"}
-    merged = metadata.merge(before, model, images)
-    after = metadata.parse(metadata.dump(merged), "m")
+    merged = gallery.merge(before, model, images)
+    after = metadata.parse(gallery.dump(merged), "m")
     assert after == merged
     assert [line.key for line in after] == [row["key"] for row in rows]
     for row, old, new in zip(rows, before, after, strict=True):
@@ -64,15 +65,15 @@ def test_order_spelling_and_foreign_fields_stay_as_they_were() -> None:
     other = '{"key": "b", "instruction": "加 \\u2028 \\ud83d\\ude00", "candidates": []}'
     raw = f"\ufeff{kept}\r\n\n{other}\n".encode()
     lines = metadata.parse(raw, "m")
-    merged = metadata.dump(metadata.merge(lines, "new", {"b": "new/b.png"})).decode()
+    merged = gallery.dump(gallery.merge(lines, "new", {"b": "new/b.png"})).decode()
     first, second, _ = merged.split("\n")
     assert first == kept
     assert json.loads(second) == {
         "key": "b", "instruction": "加 \u2028 😀", "candidates": [{"model": "new", "image": "new/b.png"}]
     }  # fmt: skip
     assert "加" in second
-    [line] = metadata.merge(metadata.parse(b'{"key": "b", "i": "\\u52a0"}', "m"), "new", {"b": "x"})
-    assert metadata.dump([line]).isascii(), "as the line was"
+    [line] = gallery.merge(metadata.parse(b'{"key": "b", "i": "\\u52a0"}', "m"), "new", {"b": "x"})
+    assert gallery.dump([line]).isascii(), "as the line was"
     assert line.values == {"key": "b", "i": "加", "candidates": [{"model": "new", "image": "x"}]}
 
 
@@ -80,7 +81,7 @@ def test_a_model_that_is_there_is_a_conflict() -> None:
     lines = [GalleryLine("a", {"key": "a", "candidates": [{"model": "GPT Image 1.5", "image": "old.png"}]})]
     for model in ("GPT Image 1.5", plain("GPT Image 1.5")):
         with pytest.raises(GalleryError, match="has candidates already, in 1 lines, 'a' the first"):
-            metadata.merge(lines, model, {"a": "new.png"})
+            gallery.merge(lines, model, {"a": "new.png"})
 
 
 @pytest.mark.parametrize(

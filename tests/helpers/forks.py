@@ -19,7 +19,7 @@ from editjudge.core import portable
 
 ENV = os.environ | portable.environment() | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 LIBRARIES = "aiohttp, cv2, jsonschema, matplotlib.pyplot, pandas, PIL.Image, psutil, pyarrow.parquet, pydantic"
-OURS = f"{LIBRARIES}, scipy.stats, editjudge.cli.main, editjudge.stages.graph.check"
+OURS = f"{LIBRARIES}, scipy.stats, editjudge.cli.main, tools.check"
 HEAVY = f"{LIBRARIES}, scipy.stats, datasets, dvc.cli, dvc.repo.reproduce, peft, torch.distributed.launcher.api, trl"
 HEAVY += ", transformers.models.auto.processing_auto, transformers.models.qwen3_vl.modeling_qwen3_vl"
 SERVER = """

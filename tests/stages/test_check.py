@@ -11,9 +11,7 @@ import yaml
 
 from editjudge.benchmarks.suites.forms import SUITES
 from editjudge.core import params
-from editjudge.core.settings import read_what_is_right
-from editjudge.stages.graph import check
-from tools import settings
+from tools import check, settings
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = yaml.safe_load((ROOT / "params.yaml").read_text())
@@ -24,7 +22,7 @@ def lines_of(where: str, entry: dict[str, Any]) -> list[str]:
     """What is wrong in the committed settings with an entry at its place."""
     section, _, name = where.partition(".")
     given = {**COMMITTED[section], name: entry} if name else entry
-    return read_what_is_right(check.Params, COMMITTED | {section: given})[1]
+    return check.read_what_is_right(check.Params, COMMITTED | {section: given})[1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import yaml
 
 from editjudge.core import params
 from editjudge.stages import code
-from editjudge.stages.graph import lists as graph
+from tools import graph
 
 ROOT = graph.ROOT
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())

@@ -7,8 +7,7 @@ a class's tag is its name. The fields of an entry and of its model stand side by
 `model` and the validator `side_by_side`."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -69,7 +68,7 @@ def side_by_side(owner: Any, given: Any) -> Any:
     For a validator of mode `before`; both may have `backend`."""
     if not isinstance(given, Mapping):
         return given
-    own = {name: value for name, value in given.items() if name in _fields(owner) and name != MODEL}
+    own = {name: value for name, value in given.items() if name in fields(owner) and name != MODEL}
     return own | {MODEL: {name: value for name, value in given.items() if name not in own or name == "backend"}}
 
 
@@ -99,7 +98,7 @@ def read(where: str, kind: TypeForm[T], given: Any) -> T:
     try:
         return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
-        raise ParamsError(*(_line(where, kind, each) for each in error.errors())) from None
+        raise ParamsError(*(line_of(where, kind, each) for each in error.errors())) from None
 
 
 def section(values: Mapping[str, Any], key: str, kind: TypeForm[T]) -> T:
@@ -107,42 +106,7 @@ def section(values: Mapping[str, Any], key: str, kind: TypeForm[T]) -> T:
     return read(key, kind, leaf(values, key))
 
 
-def read_what_is_right(kind: type[T], given: Mapping[str, Any]) -> tuple[T, list[str]]:
-    """A tree of sections (a TypedDict) without those that are wrong, and of sections of entries without those entries.
-
-    And a line for each mistake."""
-    lines = list[str]()
-    while True:
-        try:
-            return TypeAdapter(kind).validate_python(given), lines
-        except ValidationError as error:
-            for each in error.errors():
-                lines.append(_line("", kind, each))
-                name, entry = (*each["loc"], None)[:2]
-                section = given.get(str(name))
-                of_entries = name in _fields(kind) and get_origin(_members(_fields(kind)[str(name)].annotation)[0])
-                given = {key: value for key, value in given.items() if key != name}
-                if of_entries in (dict, Mapping) and isinstance(section, Mapping) and entry is not None:
-                    given |= {str(name): {key: value for key, value in section.items() if str(key) != str(entry)}}
-
-
-def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "model"], str]]:
-    """Every file and model that a setting names, at any depth: its key, what it is, and its name."""
-    if isinstance(setting, Mapping):
-        for name, each in setting.items():
-            yield from named(f"{where}.{name}" if where else str(name), each)
-    elif is_dataclass(setting):
-        for name, field in _fields(type(setting)).items():
-            key, value = f"{where}.{name}" if where else name, getattr(setting, name)
-            marks = [*field.metadata, *(mark for each in get_args(field.annotation) for mark in get_args(each)[1:])]
-            for mark in marks if isinstance(value, str) else ():
-                if isinstance(mark, Names):
-                    yield key, mark.what, value
-            # In the file the fields of a judge's model stand beside the judge's own.
-            yield from named(where if name == MODEL else key, value)
-
-
-def _line(where: str, kind: Any, error: Any) -> str:
+def line_of(where: str, kind: Any, error: Any) -> str:
     """What one error of pydantic says, behind the dotted name of its key."""
     keys, owners, kinds = _keys(kind, error["loc"])
     key, limits = ".".join(map(str, (where, *keys) if where else keys)), error.get("ctx", {})
@@ -152,13 +116,13 @@ def _line(where: str, kind: Any, error: Any) -> str:
     if cause is not None:
         return f"{key} {cause}"
     if error["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        names = dict.fromkeys(name for each in owners for name in _fields(each))
+        names = dict.fromkeys(name for each in owners for name in fields(each))
         return f"{key} is unknown; {known(keys[-1], names)}"
     if error["type"] == "missing":
         return f"{key} is missing"
     if error["type"].startswith("union_tag"):  # a mapping whose field chooses none of the kinds
         field, given = limits["discriminator"].strip("'"), error["input"]
-        chosen_by = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
+        chosen_by = [name for each in kinds for name in get_args(fields(each)[field].annotation)]
         return f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), chosen_by)}"
     must = re.sub(r"^\w+ should", "must", str(error["msg"]))
     if error["type"] in MAPPINGS:
@@ -171,14 +135,14 @@ def _line(where: str, kind: Any, error: Any) -> str:
 def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], list[Any], list[Any]]:
     """The keys of a place, the types that have the last one, and the types that it may have. Where a class is chosen,
     pydantic puts the value that chooses it between the keys; `side_by_side` puts `model`."""
-    keys, owners, beside, kinds = list[str | int](), list[Any](), list[Any](), _members(kind)
+    keys, owners, beside, kinds = list[str | int](), list[Any](), list[Any](), members(kind)
     for part in (part for part in place if part != "[key]"):
         if len(kinds) > 1:
             kinds = [next((each for each in kinds if part in _names(each)), kinds[0])]  # a plain type has no name
             continue
-        field = _fields(kinds[0]).get(str(part))
-        inside = _members(field.annotation if field else (get_args(kinds[0]) or (Any,))[-1])
-        owners, beside = [*beside, *kinds], kinds if part == MODEL and _fields(inside[0]) else []
+        field = fields(kinds[0]).get(str(part))
+        inside = members(field.annotation if field else (get_args(kinds[0]) or (Any,))[-1])
+        owners, beside = [*beside, *kinds], kinds if part == MODEL and fields(inside[0]) else []
         keys += [] if beside else [part]
         kinds = inside
     return keys, owners, kinds
@@ -188,23 +152,23 @@ def _names(kind: Any) -> list[Any]:
     """By what a class is chosen among others: its tag, or the value of a field."""
     return [
         getattr(kind, "__name__", ""),
-        *(name for field in _fields(kind).values() for name in get_args(field.annotation)),
+        *(name for field in fields(kind).values() for name in get_args(field.annotation)),
     ]
 
 
-def _members(kind: Any) -> list[Any]:
+def members(kind: Any) -> list[Any]:
     """The types that a type stands for, without its marks and None."""
     if get_origin(kind) is Annotated:
-        return _members(get_args(kind)[0])
+        return members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        return [member for each in get_args(kind) if each is not NoneType for member in _members(each)]
+        return [member for each in get_args(kind) if each is not NoneType for member in members(each)]
     return [kind]
 
 
-def _fields(kind: Any) -> Mapping[str, Any]:
+def fields(kind: Any) -> Mapping[str, Any]:
     """The fields of a class of settings, or of a tree of sections; of another type none."""
     if is_typeddict(kind):
         return {name: FieldInfo(annotation=each) for name, each in kind.__annotations__.items()}
-    fields, chosen = getattr(get_origin(kind) or kind, "__pydantic_fields__", {}), get_args(kind)
-    variable = [name for name, each in fields.items() if isinstance(each.annotation, TypeVar) and chosen]
-    return {**fields, **{name: FieldInfo(annotation=chosen[0]) for name in variable}}  # of BuiltInSetting["..."]
+    own, chosen = getattr(get_origin(kind) or kind, "__pydantic_fields__", {}), get_args(kind)
+    variable = [name for name, each in own.items() if isinstance(each.annotation, TypeVar) and chosen]
+    return {**own, **{name: FieldInfo(annotation=chosen[0]) for name in variable}}  # of BuiltInSetting["..."]

@@ -3,7 +3,7 @@
 image: a path relative to the file's folder. Whatever else stands in a line or in a candidate is kept as it is."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,30 +83,3 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
-
-
-def dump(lines: Sequence[GalleryLine]) -> bytes:
-    """The file of these lines. A line in which nothing was changed is the same to the byte."""
-    return b"".join((_written(line.values, True) if line.raw is None else line.raw) + b"\n" for line in lines)
-
-
-def _written(values: Mapping[str, Any], ascii_only: bool) -> bytes:
-    try:
-        return json.dumps(values, ensure_ascii=ascii_only, allow_nan=False).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and UTF-8 cannot
-        return json.dumps(values, allow_nan=False).encode()
-
-
-def merge(lines: Sequence[GalleryLine], model: str, images: Mapping[str, str]) -> list[GalleryLine]:
-    """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
-
-    GalleryError: the model has a candidate already."""
-    taken = [line.key for line in lines if line.key in images and line.image(model) is not None]
-    if taken:
-        raise GalleryError(f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first")
-    return [_with(line, model, images[line.key]) if line.key in images else line for line in lines]
-
-
-def _with(line: GalleryLine, model: str, image: str) -> GalleryLine:
-    values = {**line.values, "candidates": [*line.candidates(), {"model": model, "image": image}]}
-    return GalleryLine(line.key, values, _written(values, line.raw is None or line.raw.isascii()))

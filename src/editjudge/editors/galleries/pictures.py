@@ -2,8 +2,8 @@
 
 A folder has one image a key, named by it: KEY.png, .jpg, .jpeg or .webp. A table (CSV, JSON lines, Parquet) has the
 columns key and image, bytes or a path beside the table, and may have model. `Given` reads them and changes nothing.
-`export_png` writes our own. A suite's published form is a folder, too, with `<file>.png` of each of its cases;
-GEdit-Bench v1 has fullset/TASK/LANGUAGE/KEY.png."""
+A suite's published form is a folder, too, with `<file>.png` of each of its cases; GEdit-Bench v1 has
+fullset/TASK/LANGUAGE/KEY.png."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import images, reading, scans
-from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
@@ -25,7 +24,6 @@ from editjudge.sources.formats import PLAIN, by_key
 
 METADATA = "metadata.jsonl"
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
-PNG = b"\x89PNG\r\n\x1a\n"
 SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
 SHOWN = 20  # names of each kind in a line
@@ -147,29 +145,6 @@ def aspect_change(source: np.ndarray, edited: np.ndarray) -> float | None:
     return None if 1 / SAME_ASPECT <= factor <= SAME_ASPECT else round(factor, 4)
 
 
-def check_name(name: str, what: str) -> None:
-    """Raises GalleryError for a key or a model's name that cannot be a file's."""
-    if not FILE_NAME.fullmatch(name):
-        raise GalleryError(f"the {what} {name!r:.80} cannot be a file's name: A-Z a-z 0-9 . _ - expected, 200 at most")
-
-
-def as_png(data: bytes) -> bytes:
-    """The image as PNG: the same bytes where it is one. Raises ImageError."""
-    return data if data.startswith(PNG) else images.encode_png(images.decode(data))
-
-
-def export_png(rows: Iterable[Row], model: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Writes `<folder>/<model>/<key>.png` for each edit that is done; gives its key and its path in the folder.
-
-    Raises GalleryError for a key that cannot be a file's name."""
-    for row in rows:
-        if row["status"] == "done":
-            check_name(row["key"], "key")
-            path = f"{model}/{row['key']}.png"
-            write_bytes(folder / path, as_png(row["image"]))
-            yield row["key"], path
-
-
 @dataclass
 class GalleryReport:
     """What a gallery has and lacks. done: images; rows: kind (of WORDS), name (a key, or a file of no case), reason."""
@@ -212,15 +187,3 @@ def read_suite(path: Path, cases: Iterable[Row], model: str, report: GalleryRepo
         extra = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - own
     report.rows.sort(key=lambda row: row["kind"] != "missing")
     report.rows += [{"kind": "extra", "name": name, "reason": WORDS["extra"]} for name in sorted(extra)]
-
-
-def write_suite(rows: Iterable[Row], files: dict[str, str], folder: Path) -> int:
-    """Writes `<folder>/<file>.png` for each edit that is done, by the cases' `file`; how many there were."""
-    count = 0
-    for row in rows:
-        if row["status"] == "done" and (file := files.get(row["key"])):
-            for part in Path(file).parts:
-                check_name(part, f"file of {row['key']}, in it")
-            write_bytes(folder / f"{file}.png", as_png(row["image"]))
-            count += 1
-    return count

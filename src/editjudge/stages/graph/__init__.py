@@ -1,1 +1,1 @@
-"""All of params.yaml, and the lists of dvc.yaml that come from it."""
+"""Settings of params.yaml that several stages share."""

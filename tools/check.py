@@ -7,12 +7,13 @@ params.yaml. Nothing is loaded: whether a model fits, its stage says."""
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import with_config
+from pydantic import TypeAdapter, ValidationError, with_config
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
@@ -21,7 +22,7 @@ from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Text, known, named, read_what_is_right
+from editjudge.core.settings import FORBID, MODEL, Names, Text, fields, known, line_of, members
 from editjudge.editors.settings import ApiSetting, Editors
 from editjudge.engine.unfinished import Shares
 from editjudge.engine.workers import Kind
@@ -42,11 +43,12 @@ from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import EmbedSetting, FilterSetting, ProbeBenchSetting, RawPairs
-from editjudge.stages.graph import lists as graph
 from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.training.settings import CurveSetting, MergeSetting, SingleEdits, TrainJudgeSetting, TrainRaterSetting
 from editjudge.vision import folders, packaged
+from tools.graph import mend
 
+T = TypeVar("T")
 # What stands in the place of a file's or a model's name.
 NO_FILES = ("none", "embedded", photos.GRAPH, photos.PROBE, slot_settings.GRABCUT, packaged.U2NETP)
 
@@ -95,6 +97,41 @@ class Params(TypedDict, total=False):
     report: ReportSetting
     unfinished: Shares
     engine: Kind
+
+
+def read_what_is_right(kind: type[T], given: Mapping[str, Any]) -> tuple[T, list[str]]:
+    """A tree of sections (a TypedDict) without those that are wrong, and of sections of entries without those entries.
+
+    And a line for each mistake."""
+    lines = list[str]()
+    while True:
+        try:
+            return TypeAdapter(kind).validate_python(given), lines
+        except ValidationError as error:
+            for each in error.errors():
+                lines.append(line_of("", kind, each))
+                name, entry = (*each["loc"], None)[:2]
+                section = given.get(str(name))
+                of_entries = name in fields(kind) and get_origin(members(fields(kind)[str(name)].annotation)[0])
+                given = {key: value for key, value in given.items() if key != name}
+                if of_entries in (dict, Mapping) and isinstance(section, Mapping) and entry is not None:
+                    given |= {str(name): {key: value for key, value in section.items() if str(key) != str(entry)}}
+
+
+def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "model"], str]]:
+    """Every file and model that a setting names, at any depth: its key, what it is, and its name."""
+    if isinstance(setting, Mapping):
+        for name, each in setting.items():
+            yield from named(f"{where}.{name}" if where else str(name), each)
+    elif is_dataclass(setting):
+        for name, field in fields(type(setting)).items():
+            key, value = f"{where}.{name}" if where else name, getattr(setting, name)
+            marks = [*field.metadata, *(mark for each in get_args(field.annotation) for mark in get_args(each)[1:])]
+            for mark in marks if isinstance(value, str) else ():
+                if isinstance(mark, Names):
+                    yield key, mark.what, value
+            # In the file the fields of a judge's model stand beside the judge's own.
+            yield from named(where if name == MODEL else key, value)
 
 
 def wrong(values: Mapping[str, Any], made: Sequence[str]) -> list[str]:
@@ -232,8 +269,8 @@ def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
     except (yaml.YAMLError, LookupError, TypeError):
         return [f"{lock} cannot be read (no list of stages): git restore {lock}"]
     lost = sorted(had - has)
-    named = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
-    return [f"{lock} lacks {len(lost)} stages that git's HEAD has ({named}): git restore {lock}"] if lost else []
+    shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
+    return [f"{lock} lacks {len(lost)} stages that git's HEAD has ({shown}): git restore {lock}"] if lost else []
 
 
 def mistakes() -> list[str]:
@@ -244,6 +281,6 @@ def mistakes() -> list[str]:
     outs = [out if isinstance(out, str) else next(iter(out)) for out in listed]
     made = [re.sub(r"\\\$\\\{\w+\\\}", "[^/]+", re.escape(out)) for out in outs]
     lines = [*cut_lock(), *wrong(values, made)]
-    if not lines and (stale := graph.mend(graph_now, values)):
+    if not lines and (stale := mend(graph_now, values)):
         lines = [f"dvc.yaml: {', '.join(stale)}: not what params.yaml says; run `make graph`"]
     return lines
