@@ -95,9 +95,9 @@ def labelled(entry: Values, values: Values) -> list[str]:
         found += [f"pipelines/{values['tasks'][task]}/{task}.yaml" for task in tasks if task in values["tasks"]]
         found += [f"data/{folder}/{task}.parquet" for task in tasks for folder in ("pools", "annotations")]
     if entry["source"] == "adiee":
-        editors = [entry["truth"], *(name for role in ("bad", "good", "others") for name in entry.get(role) or [])]
+        editors = [entry.get("truth"), *(name for role in ("bad", "good", "others") for name in entry.get(role) or [])]
         found += [f"data/pools/{task}.parquet" for task in tasks]
-        found += [f"data/candidates/{editor}/{task}.parquet" for editor in editors for task in tasks]
+        found += [f"data/candidates/{editor}/{task}.parquet" for editor in filter(None, editors) for task in tasks]
     return found
 
 

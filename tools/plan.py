@@ -36,7 +36,7 @@ NAMES: dict[str, Use] = {
 }  # of a use of an editing model, by its arguments' name
 ASKED = ("judges", "pairwise", "raters")  # sections of models that are asked
 WEIGHTS = ("head", "base", "model")
-DATA = ("hub", "path", "photos", "records", "images", "shuffle", "people")
+DATA = ("hub", "path", "photos", "records", "images", "shuffle", "people", "sequences")
 NAMED_APART = ("embed", "measures", "scorers", "reward_service", "serve")  # sections
 OURS = ("data/probe_bench.parquet", "data/probe_easy.parquet", "data/photos/edits.parquet")  # the graph writes them
 PER_TASK = ("per_task", "easy_per_task")  # rows of the first two, at most
@@ -238,6 +238,10 @@ def jobs(values: Values) -> Iterator[Job]:
     for name, given in values["train_scorer"].items():
         data = values["scorer_data"][given["data"]]
         own = data["per_task"] * len(data["tasks"]) if "per_task" in data else _rows(data)
+        if data.get("source") == "adiee":  # the source, and all edits; of sequences nobody knows how many
+            edits = [data.get(role) for role in ("truth", "augmented", "bad", "good", "others")]
+            each = 1 + sum(len(names) if isinstance(names, list) else bool(names) for names in edits)
+            own = each * len(data["tasks"]) * values["filter"]["sample_num"]
         yield _training(f"train_scorer.{name}", given, given.get("most") or own, sizes)
 
 

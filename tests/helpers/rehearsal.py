@@ -99,6 +99,7 @@ class Rehearsal(Clone):
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")
         tiny_hub.write_ratings(self.folder, 2 * ROWS)
+        tiny_hub.write_sequences(self.folder, 2 * ROWS)
         tiny_hub.write_benchmarks(self.hub, list(values["tasks"])[:ARENA])
         tiny_hub.write_suites(self.hub, self.folder)
         done.write_text(json.dumps(ports))
@@ -218,6 +219,9 @@ def reduce(values: Any, few: bool) -> None:
     for section, names in (("tasks", FEW_TASKS), ("editors", FEW_EDITORS)):
         for name in set(values[section]) - set(names):
             del values[section][name]
+    labels = values["scorer_data"]["adiee"]
+    for field, kept in (("tasks", FEW_TASKS), ("good", FEW_EDITORS), ("others", FEW_EDITORS)):
+        labels[field] = [name for name in labels[field] if name in kept]
     for task in set(values["raw_pairs"]["sources"]) - set(FEW_TASKS):
         del values["raw_pairs"]["sources"][task]
     del values["benchmarks"]["editscore"]

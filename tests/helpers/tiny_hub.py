@@ -32,6 +32,7 @@ FACES = ((6, 5), (14, 7), (16, 11))  # cells of 32 of the detector's 640: in the
 SIZES = replace(tiny_base.SIZES, text_intermediate=96)
 PREFERENCES = 16  # pairs of which people say which edit is better
 PHOTOS, PHOTOS_FROM = 3, 2 * 10**6  # photographs of the pool, and the first one's number
+SEQUENCES_FROM = 5 * 10**6
 TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each
 SHOWN = ((64, 64), (64, 96), (96, 128))  # heights and widths at which a judge is shown the pictures below
 INSTRUCTION = "Number {}: put the red square behind the blue square and look at it"
@@ -141,6 +142,20 @@ def write_ratings(root: Path, rows: int) -> None:
     columns = ["key", "source", "edited", "instruction", "type", "adherence", "quality", "preservation"]
     people = [[*(str(made[0][name]) for name in columns[:5]), *scores] for scores in (("4", "4", "5"), ("3", "4", "4"))]
     (folder / "people.csv").write_text("".join(",".join(row) + "\n" for row in [columns, *people]))
+
+
+def write_sequences(root: Path, rows: int) -> None:
+    """Dialogues of two turns with their three images, in the form that ADIEE's labels are made of."""
+    folder = root / "data/sources/adiee"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number in range(rows):
+        names = [f"{number}_{turn}.png" for turn in range(3)]
+        for turn, name in enumerate(names):
+            (folder / name).write_bytes(picture(SEQUENCES_FROM + 3 * number + turn))
+        told = [INSTRUCTION.format(2 * number), INSTRUCTION.format(2 * number + 1)]
+        lines.append(json.dumps({"key": f"s{number}", "images": names, "instructions": told}) + "\n")
+    (folder / "sequences.jsonl").write_text("".join(lines))
 
 
 def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:

@@ -98,18 +98,25 @@ def pool(workdir: Path, rng: Any) -> None:
 
 def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: None) -> None:
     to = sink()
-    rows = list(adiee.rows(read("scorer_data.x", AdieeSource, GIVEN | {"others": ["unedited"]}), to))
+    rows = list(adiee.rows(read("scorer_data.x", AdieeSource, GIVEN | {"others": ["unedited"], "augmented": True}), to))
     records.check("scorer_data", rows, "x")
     by_rule = {rule: [row for row in rows if row["rule"].startswith(f"{rule}:")] for rule in adiee.RULES}
-    assert [len(by_rule[rule]) for rule in ("truth", "input", "bad_editor")] == [4, 4, 4]
+    assert [len(by_rule[rule]) for rule in ("truth", "input", "augmented", "bad_editor")] == [4, 4, 4, 4]
     assert {row["overall_a"] for row in by_rule["truth"]} == {1.0}
-    assert {row["overall_a"] for row in by_rule["input"] + by_rule["bad_editor"]} == {0.0}
+    assert {row["overall_a"] for row in by_rule["input"] + by_rule["augmented"] + by_rule["bad_editor"]} == {0.0}
+    assert {row["sha256_a"] for row in by_rule["augmented"]} == to.written
+    assert not to.written & {row["source_sha256"] for row in rows}, "no longer the source"
     assert all(row["scores_a"] == [{"dimension": "overall_quality", "score": row["overall_a"]}] for row in rows)
     assert all(row["winner"] is None and row["edit_b"] is None for row in rows)
     assert to.dropped["the edit failed"] == 1
-    assert len(rows) + to.dropped["no rule fits"] == 4 * 5 - 1
+    assert len(rows) + to.dropped["no rule fits"] == 4 * 6 - 1
     named = by_rule["bad_editor"][0]["edit_a"]
     assert named.startswith("data/candidates/shifted/tone_transfer.parquet/tone_transfer-train-")
+    without = sink()
+    rows = list(adiee.rows(read("scorer_data.x", AdieeSource, GIVEN | {"truth": None}), without))
+    assert {row["rule"].partition(":")[0] for row in rows} >= {"input", "bad_editor"}
+    assert not {row["rule"].partition(":")[0] for row in rows} & {"truth", "augmented", "unlike_truth"}
+    assert without.report["thresholds"] == [{"clip_i": None, "dino_i": None, "percentile": 50.0}]
 
 
 def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(pool, tmp_path) -> None:

@@ -183,6 +183,7 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
     entries = {
         "adiee": adiee | {"good": [], "dino": "facebook/dinov2-base", "sequences": "data/sources/turns.jsonl"},
         "ours": {"source": "annotations", "tasks": ["color_alter"]},
+        "untrue": {"source": "adiee", "tasks": ["color_alter"], "bad": [], "good": ["leaky"], "clip": "a/clip"},
         "people": {"source": "editreward", "path": "data/sources/train.json", "images": "data/sources/images"},
     }
     stale, dvc = mended(scorer_data=entries)
@@ -198,6 +199,7 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
         f"pipelines/{VALUES['tasks']['color_alter']}/color_alter.yaml",
         "data/pools/color_alter.parquet",
         "data/annotations/color_alter.parquet",
+        "data/candidates/leaky/color_alter.parquet",
         "data/sources/train.json",
         "data/sources/images",
     ]

@@ -210,3 +210,28 @@ def test_the_report_counts_what_is_known_alone_beside_what_reads_no_words(projec
     scores = CheckpointScorer.load(Path("model")).score(edits)
     a, b = (np.array([*score.dimensions.values(), score.overall]) for score in scores)
     assert asked == np.sign(a - b).tolist(), "in the next prompt's words"
+
+
+def test_single_edits_of_one_question_are_tested_in_pairs(project: Project, base_dir: Path):
+    """Of two photographs two edits each, the better one first; of the first a third one, as good as the second."""
+    lessons.write_scorer(base_dir, project("singles") / "model")
+    single = {"edit_b": None, "sha256_b": None, "scores_b": [], "overall_b": None, "winner": None}
+    first, second = rows(2)[0]
+    edits = [(first, "b"), (first, "a"), (second, "a"), (second, "b"), (first, "a")]
+    singles = [
+        row | {f"{field}_a": row[f"{field}_{side}"] for field in ("edit", "sha256", "scores", "overall")}
+        | single | {"key": f"e{n}"}
+        for n, (row, side) in enumerate(edits)
+    ]  # fmt: skip
+    setting = lessons.scorer_setting()
+    samples = train_scorer.samples_of([first | {"key": "pair"}, *singles], setting)
+    pairs, places = train_scorer.in_pairs(samples)
+    assert [pair.key for pair in pairs] == ["pair", "e0 e1", "e0 e4", "e1 e4", "e2 e3"]
+    assert places.tolist() == [[0, 0], [1, 2], [1, 5], [2, 5], [3, 4]]
+    assert pairs[1].scores == (4.0, 4.0, 4.0, 1.0, 1.0, 1.0)
+    said = [[[[score] * 2] * 2] for score in (2.0, 1.0, 0.0, 1.0, 3.0)]  # so it is right of e0 e1 alone
+    told = Trained([], [row["key"] for row in singles], [said[::-1], said], (1, 0, 5), 1, 1, None, 1.0, 1, 1)
+    found, _ = train_scorer.report_of_scorer(setting, Path("model"), singles, told, Path("base"))
+    for row in found["agreement"]:
+        assert (row["test"]["n"], row["test"]["correct"]) == (3, 1)
+        assert [each["n"] for each in row["baselines"]] == [3, 3, 3]

@@ -10,9 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import cv2
 import numpy as np
 
-from editjudge.core import reading, records
+from editjudge.core import images, reading, records
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.judges.protocol import Edit, Score
@@ -26,6 +27,7 @@ Limits: TypeAlias = tuple[float | None, float | None]
 RULES: Mapping[str, tuple[float, str]] = {  # label and words
     "truth": (1.0, "it is the true edit: 1"),
     "input": (0.0, "it is the source itself: 0"),
+    "augmented": (0.0, "it is the source, only cut, mirrored and lit otherwise: 0"),
     "bad_editor": (0.0, "all edits of its editor are taken for bad: 0"),
     "clip_d_negative": (0.0, "CLIP-D below 0, away from what was asked for: 0"),
     "unlike_truth": (0.0, "CLIP-I and DINO-I to the true edit both below those of the sources: 0"),
@@ -71,6 +73,17 @@ def rule_of(sample: EditFeatures, below: Limits, setting: AdieeSource) -> str | 
     return None
 
 
+def augmented(rgb: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """An image, (H, W, 3) uint8, mirrored one time in two, its inner 0.7 to 1 of each side, 0.8 to 1.2 times as light.
+
+    The paper wants augmented sources (section 1) and does not say which: these ways are ours."""
+    sides = np.array(rgb.shape[:2])
+    kept = np.maximum(1, np.rint(sides * rng.uniform(0.7, 1.0, 2))).astype(int)
+    (y, x), step = rng.integers(sides - kept + 1), -1 if rng.random() < 0.5 else 1
+    part = cv2.resize(np.ascontiguousarray(rgb[y : y + kept[0], x : x + kept[1]][:, ::step]), rgb.shape[1::-1])
+    return np.rint(part * rng.uniform(0.8, 1.2)).clip(0, 255).astype(np.uint8)
+
+
 def sequence_score(k: int, first: int, last: int) -> float:
     """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input.
 
@@ -97,13 +110,18 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
         if rule is None:
             to.dropped["no rule fits"] += 1
             continue
-        (label, told), editor = RULES[rule], sample.editor
         source, edited = (sha256(bytes(image)).hexdigest() for image in (edit.source, edit.edited))
-        shown = LabelledEdit(name, edited, editor, {DIMENSION: label}, label)
         more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, setting.test_share)}
         more |= {"source": (f"data/pools/{task}.parquet/{key}", source), "instruction": edit.instruction}
-        more["rule"] = f"{rule}: {told.format(least=f'{setting.least_clip_d:g}')}"
-        yield row(plain(f"{key}.{editor or sample.role}"), key, task, a=shown, **more)
+        labelled = {rule: (name, edited)}
+        if rule == "input" and setting.augmented:
+            rng = np.random.default_rng([setting.seed, *key.encode()])
+            labelled["augmented"] = to.add(images.encode_png(augmented(images.decode(bytes(edit.source)), rng)))
+        for rule, image in labelled.items():
+            label, told = RULES[rule]
+            more["rule"] = f"{rule}: {told.format(least=f'{setting.least_clip_d:g}')}"
+            shown = LabelledEdit(*image, sample.editor, {DIMENSION: label}, label)
+            yield row(plain(f"{key}.{sample.editor or rule}"), key, task, a=shown, **more)
     if setting.sequences is not None:
         yield from sequences(setting, to)
     to.report["thresholds"] = [{"clip_i": below[0], "dino_i": below[1], "percentile": setting.percentile}]
@@ -112,11 +130,10 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
 def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[records.Row, str, Edit, EditFeatures]]:
     """The source and all edits of each prompt of the tasks: the prompt, where the image stands, it and its features."""
     options: dict[str, Any] = {name: getattr(setting, name) for name in ("dtype", "batch_size", "device")}
-    kinds = (
-        FeatureSetting(kind="clip_d", model=setting.clip, **options),
-        FeatureSetting(kind="clip_i", model=setting.clip, against="truth", **options),
-        FeatureSetting(kind="dino_i", model=setting.dino, against="truth", **options),
-    )
+    kinds = [FeatureSetting(kind="clip_d", model=setting.clip, **options)]
+    if setting.truth is not None:
+        kinds.append(FeatureSetting(kind="clip_i", model=setting.clip, against="truth", **options))
+        kinds.append(FeatureSetting(kind="dino_i", model=setting.dino, against="truth", **options))
     scorers = {each.kind: FeatureScorer("scorer_data", each) for each in kinds}
     for task in setting.tasks:
         pool, candidates = Path(f"data/pools/{task}.parquet"), dict[str, dict[str, records.Row]]()

@@ -15,7 +15,7 @@ from editjudge.core import images, scans
 from editjudge.core.keys import place, plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
-from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Share, Text, Wrong
+from editjudge.core.settings import FORBID, Count, FileName, Flag, Positive, Real, Share, Text, Wrong
 from editjudge.core.tables import RowError
 from editjudge.engine.resume import fingerprint
 
@@ -74,17 +74,19 @@ class EditRewardSource:
 class AdieeSource:
     """Edits of the tasks' pools with ADIEE's labels, see adiee.py.
 
-    truth: the editor whose edits are the true ones. bad: editors all of whose edits are 0; good: those whose edits are
-    0.5 or 1; others: those that only the other rules label. percentile: of the sources' likeness to the truth, 0..100.
+    truth: the editor whose edits are the true ones; None: nobody's. bad: editors all of whose edits are 0; good: those
+    whose edits are 0.5 or 1; others: those that only the other rules label. augmented: whether the source cut, mirrored
+    and lit otherwise is an edit of 0, too. percentile: of the sources' likeness to the truth, 0..100.
     least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino may be `embedded`.
     sequences: a table of multi-turn edits, with images and instructions, of each of which two images are drawn `draws`
     times."""
 
     source: Literal["adiee"]
     tasks: Annotated[list[Text], Field(min_length=1)]
-    truth: Text
+    truth: Text | None = None
     bad: list[Text]
     good: list[Text]
+    augmented: Flag = False
     others: list[Text] = field(default_factory=list)
     percentile: Annotated[Real, Field(ge=0, le=100)] = 50.0
     least_clip_d: Annotated[Real, Field(ge=-1, le=1)] = 0.2
@@ -106,7 +108,7 @@ class AdieeSource:
 
     @property
     def editors(self) -> list[str]:
-        return [self.truth, *self.bad, *self.good, *self.others]
+        return [*filter(None, [self.truth]), *self.bad, *self.good, *self.others]
 
 
 LabelSource: TypeAlias = Annotated[

@@ -3,7 +3,9 @@ params). `training.runs` says how it goes on after it was killed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -112,22 +114,41 @@ def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[Sample]:
 def report_of_scorer(
     setting: TrainScorerSetting, model: Path, rows: Rows, trained: Trained, _base: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the scorer, its base with an untrained head, and each of BASELINES say of the test pairs (`told_apart`)."""
+    """What the scorer, its base with an untrained head, and each of BASELINES say of the test pairs (`told_apart`), and
+    of every two single edits of one question."""
     import torch
 
     from editjudge.training import scorer
 
     samples = {sample.key: sample for sample in samples_of(rows, setting)}
-    tested, told = [samples[key] for key in trained.tested if samples[key].b], dict[str, dict[str, Signs]]()
-    for name, answers in zip(("test_untrained", "test"), trained.answers, strict=True) if trained.tested else ():
-        said = scorer.signs_of(torch.tensor(answers), setting.aggregation).tolist()
-        told[name] = dict(zip(trained.tested, said, strict=True))
+    tested, places = in_pairs([samples[key] for key in trained.tested])
+    told = dict[str, dict[str, Signs]]()
+    for name, answers in zip(("test_untrained", "test"), trained.answers, strict=True) if tested else ():
+        both = torch.stack([torch.tensor(answers)[places[:, side], :, side] for side in (0, 1)], 2)
+        said = scorer.signs_of(both, setting.aggregation).tolist()
+        told[name] = dict(zip([sample.key for sample in tested], said, strict=True))
     if tested:
         told |= by_pixels(setting, tested) | {BASELINES[2]: by_other_words(setting, model, tested)}
     signs = scorer.Targets.of([vars(sample) | {"filler": False} for sample in tested]).sign.tolist() if tested else []
-    photos = {row["key"]: str(row["origin"] or row["prompt"]) for row in rows}
-    truth = {sample.key: (sign, photos[sample.key]) for sample, sign in zip(tested, signs, strict=True)}
+    photos = {row["prompt"]: str(row["origin"] or row["prompt"]) for row in rows}
+    truth = {sample.key: (sign, photos[sample.prompt]) for sample, sign in zip(tested, signs, strict=True)}
     return {"agreement": told_apart([*setting.dimensions, "overall"], truth, told)}, {}
+
+
+def in_pairs(tested: Sequence[Sample]) -> tuple[list[Sample], np.ndarray]:
+    """The pairs among them, then every two single edits of one prompt, source and instruction as a pair; and where the
+    answers to A and B stand, (n, 2): a single edit is shown as both."""
+    pairs, places = [sample for sample in tested if sample.b], [[n, n] for n, sample in enumerate(tested) if sample.b]
+    asked: dict[tuple[str, str, str], list[int]] = {}
+    for n, sample in enumerate(tested):
+        if not sample.b:
+            asked.setdefault((sample.prompt, sample.source, sample.instruction), []).append(n)
+    for i, j in (both for own in asked.values() for both in combinations(own, 2)):
+        a, b = tested[i], tested[j]
+        half = len(a.scores) // 2
+        pairs.append(replace(a, key=f"{a.key} {b.key}", b=b.a, scores=a.scores[:half] + b.scores[:half]))
+        places.append([i, j])
+    return pairs, np.array(places, int).reshape(-1, 2)
 
 
 def told_apart(
