@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from cases import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,14 +81,7 @@ def test_the_trained_judges_question_is_its_own(tmp_path):
     assert style("pvc") != style("decision")
 
 
-@pytest.mark.parametrize(
-    ("more", "what"),
-    [
-        ("words:\n  them: {file: .netrc, url: http://h}\n", "words"),
-        ("replace: {a: b}\n", "replace"),
-        ("sides: {Image A: (a+)+$}\n", "sides"),
-    ],
-)
+@each_row("more, what")
 def test_a_strangers_prompt_beside_weights_reads_no_file_and_brings_no_pattern(tmp_path, more, what):
     record("full", tmp_path)
     file = tmp_path / prompts.RECORDED
@@ -174,58 +168,16 @@ def test_the_reason_never_decides(name, winner, reason):
         assert found == winner or ("</think>" in reason and found is None and why)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "winner"),
-    [
-        ("reason_first", "{'reason': 'same', 'winner': 'Tie'}", "Tie"),
-        ("reason_first", '{"reason": "the "Image B" sign", "winner": "Image A"}', "Image A"),
-        ("reason_first", '```\n{"reason": "x", "winner": "Image A",}\n```', "Image A"),
-        ("reason_first", '{"reason": "two\nlines", "winner": "Image B"}', "Image B"),
-        ("reason_first", '{"reason": "two\nlines {x}", "winner": "Image B"}', "Image B"),
-        ("reason_first", '{"winner": "Image B", "reason": "the other order"}', "Image B"),
-        ("reason_last", '{"winner": "Image B", "reason": "Image A lost the', "Image B"),
-        ("reason_last", '{winner: "Tie", reason: "Image A, Image B"}', "Tie"),
-        ("reason_last", 'thought {"winner": "Image A"}</think>{"winner": "Tie", "reason": ""}', "Tie"),
-        ("decision", '```json\n{"winner": "Image B"}\n```', "Image B"),
-        ("decision", "{'winner': 'Tie'}", "Tie"),
-        ("decision", '{"winner": "Image A"', "Image A"),
-        ("decision", 'Sure: {"winner": "Image A",}', "Image A"),
-    ],
-)
+@each_row("name, text, winner")
 def test_slips_are_mended(name, text, winner):
     assert style(name).read(text) == (winner, None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["", "Image A", "I am sorry, but I cannot compare these images.", "{}", "[]", "null"],
-        *['"winner": "Image A"', '{"winner": "Image A"}', '{"winner": "image a", "reason": "x"}'],
-        *['{"winner": "Image C", "reason": "x"}', '{"winner": null, "reason": "x"}'],
-        *['{"winner": ["Image A"], "reason": "x"}', '{"winner": "Image A", "reason": null}'],
-        '{"winner": "Image A", "reason": "x", "winner": "Image B"}',
-        '{"winner": "Image A", "reason": "x", "score": 3}',
-        '{"winner": "Image A" or "Image B" or "Tie", "reason": "x"}',
-        '{"reason": "x", "winner": "Image A or Image B"}',
-        '{"winner": "Image A", "reason": "x"} {"winner": "Image B", "reason": "x"}',
-        "{'winner': 'Image A', 'reason': 'x'} {'winner': 'Image B', 'reason': 'x'}",
-        '{"winner": "Image A", "reason": "x"}\nWait, Image B is better.',
-        "{'winner': 'Image A', 'reason': 'x'}\nWait, Image B is better.",
-        '{"answer": {"winner": "Image A", "reason": "x"}}',
-        '{"answer": {"winner": "Image A", "reason": "x"',
-        'The set {cup, plate} differs. {"winner": "Image A", "reason": "x"}',
-        '<think>So I answer {"winner": "Image A", "reason": "x"}',
-        '{"winner": "Image A", "reason": "x"}</think>',
-        '{"reason": "so I wrote "winner": "Image B" and then',
-        '{"reason": "so I wrote "winner": "Image B", and then", "winner": "Image A"}',
-        '{"reason": "I lean to Image A, winner: Image A',
-        '{"winner": "Tie"ish, "reason": "x"}',
-        '{"reason": x, not "winner": Tie}',
-        '{"winner": "Image A", "reason": NaN}',
-        *["{" * 50_000, '{"winner": ' * 50_000, '{"winner": "Image A", "reason": ' + "[" * 50_000],
-        *["{'winner': 'Image A', 'reason': " + "[" * 50_000, "{'winner': 'Image A', 'reason': 'x" + "}" * 50_000],
-    ],
-)
+LONG = ["{" * 50_000, '{"winner": ' * 50_000, '{"winner": "Image A", "reason": ' + "[" * 50_000]
+LONG += ["{'winner': 'Image A', 'reason': " + "[" * 50_000, "{'winner': 'Image A', 'reason': 'x" + "}" * 50_000]
+
+
+@each_row("text", *LONG)
 def test_nothing_is_guessed(text):
     for name in REASONED:
         winner, why = style(name).read(text)
@@ -253,15 +205,7 @@ def test_broken_replies_are_read_right_or_refused(name, winner, reason, seed):
         assert read(broken[:cut])[0] in (winner, None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["Image A is better than Image B", "1", '{"winner": 1}', '{"winner": "A"}', '{"winner": "image a"}'],
-        *['{"winner": "Image A or Image B"}', '{"winner": "Image A", "winner": "Image B"}'],
-        *['{"winner": "Image A"} {"winner": "Image B"}', '{"winner": {"winner": "Image A"}}'],
-        *['{"better": "Image A"}', '{"winner": "Image A", "score": 3}'],
-    ],
-)
+@each_row("text")
 def test_no_decision_is_guessed(text: str):
     winner, reason = style("decision").read(text)
     assert winner is None
