@@ -18,6 +18,7 @@ from editjudge.core.records import ContractError
 from editjudge.core.tables import opened
 from editjudge.editors.galleries import metadata as gallery_lines
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
+from editjudge.editors.galleries.pictures import check_name
 from editjudge.editors.protocol import BEST, with_score
 from editjudge.engine.progress import bar, progress
 from editjudge.training.samples import file_of, names_of, photos_of, stored_images
@@ -151,7 +152,7 @@ def export_gallery(*, model: Models, out: Path, metadata: Path | None = None) ->
     lines = None if metadata is None else gallery_lines.parse(metadata.read_bytes(), str(metadata))
     check_free(out / METADATA)
     for name in model:
-        gallery.check_name(name, "model")
+        check_name(name, "model")
         check_free(out / name)
     images: dict[str, dict[str, str]] = {}
     for name in model:
@@ -177,7 +178,7 @@ def write_suite(*, suite: Suite, model: Models, out: Path) -> None:
         out: The folder of the models' folders."""
     files = {case["key"]: case["file"] for case in records.iterate(Path(f"data/suites/{suite}.parquet"), "suites")}
     for name in model:
-        gallery.check_name(name, "model")
+        check_name(name, "model")
         check_free(out / name)
     told = []
     for name in model:

@@ -7,17 +7,11 @@ from typing import Any
 
 from editjudge.core import images
 from editjudge.core.files import write_bytes
-from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
 from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
+from editjudge.editors.galleries.pictures import check_name
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def check_name(name: str, what: str) -> None:
-    """Raises GalleryError for a key or a model's name that cannot be a file's."""
-    if not FILE_NAME.fullmatch(name):
-        raise GalleryError(f"the {what} {name!r:.80} cannot be a file's name: A-Z a-z 0-9 . _ - expected, 200 at most")
 
 
 def as_png(data: bytes) -> bytes:

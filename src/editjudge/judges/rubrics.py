@@ -146,7 +146,7 @@ class Rubric(prompts.Prompt):
         if (body := readings.body_of(reply)) is None:
             return None, CUT_THINKING
         if isinstance(self.structured, Mapping):  # its fields count, whatever numbers the reasoning has
-            whole, _ = first_object(said := reply.rpartition(END_OF_THINKING)[2], said.find("{"))
+            whole, _ = first_object(after := reply.rpartition(END_OF_THINKING)[2], after.find("{"))
             if isinstance(whole, dict) and self.dimensions.keys() <= whole.keys():
                 body = "\n".join(f"{key}: {whole[key]}" for key in self.dimensions)
         found, sections = dict[str, float](), self.form == "sections"
