@@ -32,17 +32,21 @@ def told(values: dict[str, Any], there: machine.Machine) -> list[str]:
         return machine.gaps(values, there)
 
 
-GAPS = [
+GAPS: list[tuple[dict[str, Any], str]] = [
     ({"packages": WHOLE.packages - {"diffusers"}}, r'diffusers is not installed: pip install -e "\.\[editors\]"'),
     ({"packages": WHOLE.packages - {"onnxruntime"}}, r'onnxruntime is not installed: pip install -e "\.\[faces\]"'),
     ({"packages": WHOLE.packages - {"deepspeed"}}, r'deepspeed is not installed: pip install -e "\.\[train\]"'),
+    ({"packages": WHOLE.packages - {"torch"}}, r'torch is not installed: pip install -e "\.\[models\]"'),
     ({"packages": WHOLE.packages - {"torchvision"}}, r"torchvision is not installed: make gpu"),
     ({"driver": None}, r"no NVIDIA driver \(nvidia-smi\): train_judge, editors\.qwen_image_edit"),
     ({"driver": "550.1"}, r"driver 550\.1 is too old for torch's CUDA 13\.0: it needs 580 or newer"),
     ({"cuda": None}, r"torch is a build without CUDA"),
     ({"gpus": ()}, r"torch sees no GPU: .* would run on the CPU"),
     ({"gpus": (48.0,) * 8}, r"editors\.qwen_image_edit: 54 GB of weights for a GPU of 48"),
-    ({"gpus": (85.0,) * 6}, r"train_judge\.global_batch: 16 pairs cannot be shared out evenly over 6 processes"),
+    *(
+        ({"gpus": (85.0,) * n}, rf"train_judge\.global_batch: 16 pairs cannot be shared out evenly over {n} processes")
+        for n in (5, 6, 7)
+    ),
     ({"disk": 800.0}, r"800 GB are free here, 6,6\d\d are needed at most: 5,934 to fetch, 6\d\d to make"),
 ]
 
@@ -81,7 +85,7 @@ def test_with_empty_stubs_the_command_lists_all_gaps_and_ends_with_1(
 ) -> None:
     for name in ("dvc.yaml", "pipelines", "profiles", "configs"):
         (workdir / name).symlink_to(ROOT / name)
-    YAML().dump(published, workdir / "params.yaml")
+    YAML().dump(published | {"serve": {"engine": "vllm"}}, workdir / "params.yaml")
     local = {need.name for need in plan.needs(published) if need.fetched and need.data and "/" in need.name}
     stubs = {name for name in local if name.startswith("data/")}
     for name in stubs:
@@ -100,6 +104,7 @@ def test_with_empty_stubs_the_command_lists_all_gaps_and_ends_with_1(
         "deepspeed",
         "torchvision",
         "torch is not",
+        ".vllm/bin/vllm is not there",
         "no NVIDIA driver",
         "torch sees no GPU",
     )
