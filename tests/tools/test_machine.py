@@ -69,7 +69,7 @@ def test_with_empty_stubs_the_command_lists_all_gaps_and_ends_with_1(
 ) -> None:
     for name in ("dvc.yaml", "pipelines", "profiles", "configs"):
         (workdir / name).symlink_to(ROOT / name)
-    YAML().dump(published, workdir / "params.yaml")
+    YAML().dump(published | {"serve": {"engine": "vllm"}}, workdir / "params.yaml")
     local = {need.name for need in plan.needs(published) if need.fetched and need.data and "/" in need.name}
     stubs = {name for name in local if name.startswith("data/")}
     for name in stubs:
@@ -88,6 +88,7 @@ def test_with_empty_stubs_the_command_lists_all_gaps_and_ends_with_1(
         "deepspeed",
         "torchvision",
         "torch is not",
+        ".vllm/bin/vllm is not there",
         "no NVIDIA driver",
         "torch sees no GPU",
     )

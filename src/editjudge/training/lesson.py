@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -166,6 +166,8 @@ class Lesson:
 
     As it stands it teaches a judge's reply, by LoRA adapters on the language model: a row counts as right if greedy
     decoding would produce its reply. Methods that give None leave it to trl, which teaches words."""
+
+    whole: ClassVar[bool] = False  # whether the model is built of whole weights, under ZeRO-3, too
 
     setting: TrainingSetting
     end: int = field(default=-1, kw_only=True)  # the token that ends a reply, known with the processor

@@ -105,6 +105,7 @@ class ScorerLesson(lesson.Lesson):
 
     Each dimension is compared by its own scores, the aggregate by the edit as a whole, or both (`learn`)."""
 
+    whole = True  # the token's row is made of the others
     setting: TrainScorerSetting
 
     def parts(self, rows: Dataset) -> lesson.Parts:

@@ -124,7 +124,6 @@ class TrainScorerSetting(SingleEditsSetting):
     language_weight: Amount = 0.0
     token_written: Flag = False
     calibration: Positive = 2000
-    deepspeed: Literal["none", "zero2", "zero2_offload"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,6 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import PrinterCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 from trl import SFTConfig, SFTTrainer
 
 from editjudge.core.files import WHOLE, seal
@@ -63,7 +64,7 @@ class Trainer(SFTTrainer):
             for mirrored in (setting.augmentation == "mirror", False)
         )
         processor.image_processor.do_resize = not side_unit(processor)
-        # Before the model: under ZeRO-3 it is then loaded in parts.
+        # Before the model: under ZeRO-3 it is then loaded in parts, or whole and parted as the training begins.
         config = trainer_config(setting, checkpoints, device, bool(held_rows))
         config.eval_on_start = bool(held_rows) and last is None
         if config.deepspeed:
@@ -73,7 +74,11 @@ class Trainer(SFTTrainer):
         # What is trained is kept in float32, by peft or DeepSpeed: steps of 1e-6 would vanish in bfloat16.
         kept = setting.lora_rank > 0 or config.deepspeed is not None
         precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
+        if lesson.whole:
+            unset_hf_deepspeed_config()
         model, adapters = lesson.build(base, processor, precision, device if is_deepspeed_zero3_enabled() else "cpu")
+        if config.deepspeed:
+            set_hf_deepspeed_config(config.hf_deepspeed_config)
         self.lesson, self.live = lesson, live
         self.order = EpochOrder(prepare, len(train_rows), len(train_data) - len(train_rows))
         super().__init__(

@@ -1,8 +1,7 @@
 """Qwen3-VL-Embedding through sentence-transformers: image and instruction in one input."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
-from editjudge.models.chat.checkpoint import by_products, model_class, without_video
+from editjudge.models.chat.checkpoint import by_products, load_processor, model_class, without_video
 
 
 class Qwen3VLEmbedder:
@@ -29,8 +28,7 @@ class Qwen3VLEmbedder:
         self.batch_size = batch_size
         names = vars(transformer)
         theirs = names["AutoProcessor"]
-        if not find_spec("torchvision"):  # then theirs cannot load Qwen3-VL's processor
-            names["AutoProcessor"] = without_video(transformers.Qwen3VLProcessor)
+        names["AutoProcessor"] = without_video(transformers.Qwen3VLProcessor)  # theirs needs torchvision
         try:
             self.model = SentenceTransformer(
                 str(folder),
@@ -40,6 +38,8 @@ class Qwen3VLEmbedder:
             )
         finally:
             names["AutoProcessor"] = theirs
+        # Where torchvision is, too, images are resized by Pillow, as everywhere here.
+        cast(Any, self.model[0]).processor.image_processor = load_processor(folder).image_processor
         by_products(self.model)
 
     def embed(self, rgbs: Sequence[np.ndarray], instructions: Sequence[str]) -> np.ndarray:
