@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import nightly
 import pytest
+from cases import each_row
 
 FILE = "tests/test_long.py"
 TEXTS = {
@@ -24,6 +25,7 @@ def test_short():
     assert True
 """,
     "tests/helpers/helper.py": "YES = True\n",
+    "tests/helpers/helper.yaml": "row: 1\n",
     "data/values.yaml": "value: 1\n",
     "tests/conftest.py": 'pytest_plugins = ["nightly"]\n',
     "pytest.ini": "[pytest]\nmarkers = nightly\npythonpath = tests/helpers\n",
@@ -40,18 +42,8 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, *options: str) -> str:
     path = os.pathsep.join([*sys.path, str(Path(nightly.__file__).parent)])
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(project),
-        *options,
-        FILE,
-    ]
+    words = ["-m", "pytest", "-rs", "-p", "no:cacheprovider", "--rootdir"]
+    command = [sys.executable, *words, str(project), *options, FILE]
     env = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False).stdout
 
@@ -71,13 +63,8 @@ def test_it_is_skipped_with_a_reason_until_a_file_changes(project: Path) -> None
 def test_what_fails_is_forgotten_and_other_files_are_kept(project: Path) -> None:
     (project / nightly.LOCK).write_text(json.dumps({"a.py::test_a": "1", "a.py::test_b": "1", "b.py::test_c": "1"}))
     writer = nightly.Writer(project)
-    told = [
-        ("a", "setup", True),
-        ("a", "call", False),
-        ("a", "teardown", True),
-        ("b", "setup", True),
-        ("e", "setup", True),
-    ]
+    told = [("a", "setup", True), ("a", "call", False), ("a", "teardown", True), ("b", "setup", True)]
+    told += [("e", "setup", True)]
     told += [("d", when, True) for when in ("setup", "call", "teardown")]
     for name, when, passed in told:
         report = SimpleNamespace(
@@ -90,18 +77,7 @@ def test_what_fails_is_forgotten_and_other_files_are_kept(project: Path) -> None
     assert json.loads((project / nightly.LOCK).read_text()) == {"a.py::test_d": "2", "b.py::test_c": "1"}
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "moves"),
-    [
-        (FILE, "Docstring.", "Another.", False),
-        (FILE, "assert True", "assert 1", False),
-        (FILE, "assert helper.YES", "assert helper.YES is True", True),
-        ("tests/helpers/helper.py", "True", "1", True),
-        ("data/values.yaml", "1", "2", True),
-        ("tests/conftest.py", '["nightly"]', '["nightly", *[]]', True),
-        ("tests/conftest.py", "\n", "\n\n", False),
-    ],
-)
+@each_row("name, old, new, moves")
 def test_what_moves_its_digest(project: Path, name: str, old: str, new: str, moves: bool) -> None:
     names = ("data", "src/editjudge/core/errors.py")
     before = nightly.digest(project, project / FILE, "test_long", names)

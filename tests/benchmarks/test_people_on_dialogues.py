@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import each_row
 
 from editjudge.benchmarks import people
 from editjudge.core.tables import TableError
@@ -30,15 +31,7 @@ def test_shares_and_agreement(tmp_path: Path) -> None:
     assert {each["alpha"] for each in alone["agreement"]} == {None}, "one rater agrees with nobody"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("d0,m,a,maybe,no,no\n", "row 0: field content_memory: yes or no expected, not 'maybe'"),
-        ("d9,m,a,yes,no,no\n", "row 0: field id: the suite has no dialogue 'd9'"),
-        ("d0,m,a,yes,no,no\nd0,m,a,yes,no,no\n", "row 1: a has answered already about d0 by m"),
-        ("d0,,a,yes,no,no\n", "row 0: empty field: model"),
-    ],
-)
+@each_row("text, said")
 def test_a_wrong_row_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(TableError, match=said):
         read(tmp_path, text)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import suite_files
+from cases import tables
 from chat_client import chat_server
 from pictures import picture
 
@@ -401,16 +402,7 @@ def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as
     assert asked["0003", "prompt_following"][1][1:] == [picture(0), picture(9)]
 
 
-REDEDIT = {  # what the prompts have a judge call its three numbers, by task
-    "add": ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Coherence"),
-    "extract": ("Object Identity", "Mask Precision", "Visual Quality"),
-    "motion": ("Motion Fidelity", "Identity Preservation", "Visual & Anatomical Coherence"),
-    "text": ("Text Instruction Compliance", "Text Visual Quality", "Overall Edit Quality"),
-    "stylize": ("Style Fidelity", "Content Preservation", "Rendering Quality"),
-    "portrait": ("Identity Consistency", "Structural Stability", "Overall Realism & Image Quality"),
-    "compose": ("Instruction Compliance", "Visual Naturalness", "Physical Consistency & Fine Detail"),
-    "lowlevel": ("Instruction Compliance", "Visual Naturalness", "Physical & Detail Consistency"),
-}
+REDEDIT = tables(__file__)["REDEDIT"]
 
 
 def test_rededit_has_the_arithmetic_of_the_script_that_cannot_start(tmp_path, monkeypatch):

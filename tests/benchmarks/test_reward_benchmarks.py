@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import each_row
 from pictures import picture as png
 from table_files import jsonl, parquet
 
@@ -249,39 +250,14 @@ def test_imagenhub_takes_the_root_of_both_ratings_and_the_mean_of_raters(tmp_pat
     assert (item.source, item.a, item.b) == (png(0), png(1), png(2))
 
 
-@pytest.mark.parametrize(
-    ("cells", "reason"),
-    [
-        (["[1]"], ", field m2: .*two numbers in brackets"),
-        (["[2, 1]"], r", field m2: .*outside 0\.\.1"),
-        (["[1, 1]", "more"], ": wrong type: more cells than columns"),
-    ],
-)
+@each_row("cells, reason")
 def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cells: list[str], reason: str) -> None:
     imagenhub(tmp_path, {"r1": ["[1, 1]", *cells]})
     with pytest.raises(TableError, match=rf"r1\.tsv: row 0{reason}"):
         load("imagenhub", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"key": " "}, "empty field: key"),
-        ({"instruction": " "}, "empty field: instruction"),
-        ({"winner": "A"}, "field winner: 'A' is none of Image A, Image B, Tie"),
-        ({"edited_images": ["a.png"]}, "wrong type: edited_images: a list of two expected"),
-        ({"source_image": {"bytes": None, "path": None}}, "missing field: an image"),
-        ({"damages": [1.0, float("nan")]}, "wrong type: damages: a number expected, not nan"),
-        ({"damages": [1.0, -2.0]}, "wrong type: damages: numbers of 0 or more expected"),
-        ({"source_image": {"bytes": None, "path": "../secret.png"}}, "path leaves the folder: ../secret.png"),
-        ({"stratum": ["far"]}, "wrong type: stratum: text expected"),
-        ({"regions": 5}, "wrong type: regions: "),
-        ({"regions": [7]}, "wrong type: regions: "),
-        ({"regions": [{"box": [1, 2]}]}, "wrong type: regions: "),
-        ({"regions": [{"box": [None, 5, 4, 4]}]}, "wrong type: regions: "),
-        ({"regions": [{"box": ["1", 2, 3, 4]}]}, "wrong type: regions: "),
-    ],
-)
+@each_row("change, reason")
 def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, change: dict, reason: str) -> None:
     save(tmp_path.parent, secret=9)
     save(tmp_path, s=0, a=1, b=2)
@@ -390,15 +366,7 @@ def test_missing_files_columns_and_hubs_are_one_clear_error(tmp_path: Path, monk
         load("vcreward", short)
 
 
-@pytest.mark.parametrize(
-    ("setting", "error"),
-    [
-        ({"form": "oracle", "path": "a"}, r"bench\.form must be aurora, editreward, .* or vcreward, not .oracle."),
-        ({"form": "vcreward", "path": "a", "files": "/x/*.jsonl"}, r"bench\.files must be a glob inside the folder"),
-        ({"form": "vcreward"}, "path or hub must be given"),
-        ({"form": "vcreward", "path": "a", "hub": "b/c"}, "path or hub must be given"),
-    ],
-)
+@each_row("setting, error")
 def test_wrong_settings_are_named(setting: dict | None, error: str) -> None:
     with pytest.raises(UserError, match=error):
         forms.load("bench", setting)

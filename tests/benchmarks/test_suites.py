@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import suite_files
+from cases import each_row
 from pictures import picture
 from suite_files import rating
 
@@ -84,18 +85,7 @@ def test_a_turn_of_a_dialogue_is_a_case_and_gedit_has_both_languages_and_the_int
     assert rows[0]["origin"] == rows[1]["origin"], "the same photo in both languages"
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ({"id": "no.jpg", "prompt": "x", "edit_type": "add"}, "image missing: no.jpg"),
-        ({"id": "photos/0.jpg", "prompt": " ", "edit_type": "add"}, "empty field: prompt"),
-        ({"id": "photos/0.jpg", "prompt": "x", "edit_type": "ad"}, "none of add, adjust"),
-        ({"id": "../secret.jpg", "prompt": "x", "edit_type": "add"}, "path leaves the folder"),
-        ({"id": "broken.jpg", "prompt": "x", "edit_type": "add"}, "not a PNG, JPEG or WebP"),
-        ({"prompt": "x", "edit_type": "add"}, "missing field: id"),
-        ({"id": "photos/0.jpg", "prompt": "\ud800", "edit_type": "add"}, "not UTF-8: prompt"),
-    ],
-)
+@each_row("row, told")
 def test_a_row_that_is_none_is_refused_and_the_others_go_on(row: dict, told: str, tmp_path: Path) -> None:
     file = suite_files.basic(tmp_path / "b", 2)
     (tmp_path / "secret.jpg").write_bytes(picture(1))

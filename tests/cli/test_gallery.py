@@ -12,6 +12,7 @@ import numpy as np
 import program
 import pytest
 import yaml
+from cases import each_row, tables
 from pictures import picture
 
 from editjudge.core import images, records
@@ -100,22 +101,7 @@ def test_a_new_model_goes_into_a_copy(work: Path) -> None:
         run(again)
 
 
-PUBLISHED = {
-    "k1": "Nano Banana/k1.png",
-    "k2": "/home/somebody/gallery/Nano Banana/k2.jpg",
-    "k.3": "s3://bucket/x/Nano Banana/k3.webp",
-    "broken": "Nano Banana/broken.png",
-    "text": "Nano Banana/text.png",
-    "missing": "Nano Banana/missing.png",
-    "above": "../secret.png",
-    "above2": "Nano Banana/../../secret.png",
-    "absolute": "/etc/passwd",
-    "link": "Nano Banana/link.png",
-    "empty": "Nano Banana/empty.png",
-    "folder": "Nano Banana",
-    "nothing": "",
-    "../bad": "Nano Banana/k1.png",
-}
+PUBLISHED = tables(__file__)["PUBLISHED"]
 
 
 @pytest.fixture
@@ -170,18 +156,7 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
     assert third["k1"]["reason"].startswith("broken image")
 
 
-@pytest.mark.parametrize(
-    ("model", "setting", "told"),
-    [
-        ("nano", {"path": "nowhere"}, "imported.nano.path: nowhere not found"),
-        ("nano", {"path": ""}, "imported.nano.path must be a text"),
-        ("nano", None, "imported.nano must have"),
-        ("precise", {"path": "pub"}, "`editors` has a model of this name"),
-        ("nano", {"path": "secret.png"}, "a folder, or a table"),
-        ("../nano", {"path": "pub"}, "the model '../nano' cannot be a file's name"),
-    ],
-    ids=["nowhere", "empty", "none", "same name", "no parquet", "outside"],
-)
+@each_row("model, setting, told")
 def test_an_import_that_cannot_be_is_named(model, setting, told, published, monkeypatch) -> None:
     with pytest.raises(ValueError, match=told):
         stage(model, setting, monkeypatch)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import program
 import pytest
+from cases import each_row
 from cyclopts import CycloptsError
 from PIL import Image
 
@@ -90,17 +91,7 @@ def test_html_is_a_page_of_the_pair_with_its_images(here: Path) -> None:
     assert prompt["edits"][0]["values"][names.index("unedit_area.delta_e")] == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--judge nobody", "no judge, scorer or rater 'nobody'"),
-        ("--judge pixels", "--judge pixels needs --task"),
-        ("--judge tiny --task color_alter --measures ssim", "--task and --measures exclude each other"),
-        ("--judge tiny --measures nothing", "unknown measure 'nothing'"),
-        ("--judge tiny --measures unedit_area.ssim", "these measures need to know where the edit is: --box"),
-        ("--judge tiny --measures ssim unedit_area.ssim --box 900 900 950 950", "nothing can be measured: source: box"),
-    ],
-)
+@each_row("words, said")
 def test_mistakes_are_one_line(here: Path, words: str, said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)) as stop:
         run(words)
@@ -258,18 +249,7 @@ def test_what_is_measured_is_kept(folders: Path) -> None:
     assert (pd.read_parquet("v.parquet")["change"][:2] > first["change"]).all()
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--task color_alter", "these measures need to know where the edit is"),
-        ("--task colour_alter --boxes boxes.csv", "did you mean color_alter"),
-        ("--measures sim", "did you mean ssim"),
-        ("--measures unedit_area.iou --masks masks", "iou can be taken in"),
-        ("--measures lpips", "no measure is left"),
-        ("--measures ssim --boxes boxes.txt", "is none of .csv"),
-        ("--measures ssim --masks nowhere", "nowhere not found"),
-    ],
-)
+@each_row("words, told")
 def test_a_mistake_is_one_line(words: str, told: str, folders: Path) -> None:
     with pytest.raises(UserError, match=told):
         measured(f"{EDITED} {words} --out v.csv")

@@ -12,6 +12,7 @@ import forks
 import numpy as np
 import pytest
 import yaml
+from cases import each_row
 
 from editjudge.cli import printing
 from editjudge.cli.main import COMMANDS, main
@@ -50,15 +51,7 @@ def test_a_stage_in_a_wrong_folder_ends_in_one_line(name: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["comparf"], "comparf: there is no such command; did you mean compare?"),
-        (["check", "--wrong"], "check: Unknown option: --wrong."),
-        (["suite", "--suite", "x", "--cases", "c"], "suite: Invalid value"),
-        (["check"], "check: dvc.yaml not found"),
-    ],
-)
+@each_row("words, said")
 def test_a_wrong_command_line_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as stop:
         main(words)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
+from cases import each_row
 from killing import wait_until
 from pictures import picture
 from pixel_scorer import SETTING
@@ -78,16 +79,7 @@ def test_sigterm_ends_it_when_what_was_asked_is_answered(folder: Path, started: 
     assert started.wait(60) in (0, -signal.SIGTERM)
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--scorer", "pixel"], "serve: params.yaml has no key 'scorers.pixel'"),
-        (["--scorer", "pixels"], "serve: scorers.pixels.kind is 'pixels'; known: "),
-        (["--scorer", "pixels", "--port", "70000"], "serve: reward_service.port must be at most 65535, not 70000"),
-        (["--model", "m", "--allow-pickle"], "serve: --allow-pickle is for --scorer"),
-        (["--judge", "j", "--batch-size", "3"], "serve: --batch-size is for --scorer"),
-    ],
-)
+@each_row("words, line")
 def test_what_is_wrong_is_one_line(folder: Path, words: list[str], line: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["serve", *words])

@@ -16,6 +16,7 @@ import pandas as pd
 import program
 import pytest
 import suite_files
+from cases import each_row
 from chat_client import chat_server
 from suite_files import reply
 
@@ -263,18 +264,7 @@ def test_peoples_own_means_are_the_perfect_scorer_of_imagenhub(tmp_path: Path) -
     assert found["ImagenHub Spearman, tanh of the mean over models"] == pytest.approx(math.tanh(1), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ({"key": "other", "winner": "Tie"}, "row 0: key: the benchmark has no 'other'"),
-        ({"key": "FIRST", "winner": "left"}, "row 0: field winner: 'left' is none of"),
-        ({"key": "FIRST", "score_a": "x", "score_b": 1}, "row 0: field score_a: a number expected"),
-        ({"key": "FIRST"}, "row 0: neither winner nor score_a"),
-        ({"key": "FIRST", "score_a": 1}, "row 0: neither winner nor score_a and score_b"),
-        ({"key": "FIRST", "winner": "Failed"}, "bad.jsonl: no answer: each is null, missing or Failed"),
-        ({"key": "FIRST", "score_a": 1, "score_b": None}, "bad.jsonl: no answer"),
-    ],
-)
+@each_row("row, why")
 def test_a_wrong_answer_is_named_in_one_line(genai: Path, tmp_path: Path, row: dict, why: str) -> None:
     (tmp_path / "bad.jsonl").write_text(json.dumps(row).replace("FIRST", keys(genai)[0]) + "\n")
     done = run(tmp_path / "bad.jsonl", "--data", f"genai={genai}")

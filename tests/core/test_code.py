@@ -7,6 +7,7 @@ from typing import get_args
 
 import grimp
 import pytest
+from cases import each_row
 
 from editjudge.core import code, files, params
 from editjudge.editors import making, protocol
@@ -70,20 +71,7 @@ def change(source: Path, name: str, old: str, new: str) -> None:
     forget()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "moves"),
-    [
-        ("# A comment.", "", False),
-        ("  # for reading", "  # for writing", False),
-        ("Reads.", "Writes.", False),
-        ('"""What the text says."""', "", False),
-        ('"""A module."""', "", False),
-        ("(self, text: str)", "(\n        self, text: str\n    )", False),
-        ("json.loads(text)", "json.loads(text) or {}", True),
-        ("text: str", "text: bytes", True),
-        ("'table.json'", "'tables.json'", True),
-    ],
-)
+@each_row("old, new, moves")
 def test_what_computes_differently_moves_the_version_and_nothing_else(source, old, new, moves) -> None:
     before = code.version(["editjudge.room.b"])
     change(source, "room/b", old, new)
@@ -158,16 +146,7 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
     assert not any(new == old for new, old in zip(versions(), before, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("stage", "some"),
-    [
-        ("train_judge", ["comparisons/pvc"]),
-        ("train_pairs", []),
-        ("merge_judge", []),
-        ("judge_benchmark", ["comparisons/decision", "scores/viescore", "dimensions/visual_quality"]),
-        ("annotate", ["comparisons/decision", "parsers/edited_objects", "grounders/objects"]),
-    ],
-)
+@each_row("stage, some")
 def test_stages_depend_on_the_prompts_that_they_use(stage: str, some: list[str]) -> None:
     files = code.describe(f"editjudge.stages.{stage}")["files"]
     paths = (name.removesuffix(".yaml") for name in files if re.search("/prompts/|/(parsers|grounders)/", name))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from cases import each_row
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -164,20 +165,7 @@ def test_a_busy_server_is_asked_again_when_it_says(server, tmp_path: Path, path:
     assert len(Badly.asked) == times
 
 
-@pytest.mark.parametrize(
-    ("path", "reason", "detail", "times"),
-    [
-        ("missing", "download failed", "HTTP 404", 1),
-        ("broken", "download failed", "HTTP 500", 3),
-        ("html", "not an image", "<html>", 1),
-        ("to_file", "bad address", "only http and https", 1),
-        ("to_ftp", "bad address", "only http and https", 1),
-        ("loop", "download failed", "more than 5 redirects", 6),
-        ("nowhere", "download failed", "HTTP 302 to nowhere", 1),
-        ("endless", "image too large", "0.5 MB", 1),
-        ("declared", "image too large", "0.5 MB", 1),
-    ],
-)
+@each_row("path, reason, detail, times")
 def test_what_gives_no_image_says_why_and_leaves_nothing(server, tmp_path, path, reason, detail, times) -> None:
     with pytest.raises(RowError) as caught:
         fetch(server, tmp_path, path)

@@ -7,6 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from cases import each_row
 from pictures import many_scans
 from PIL import Image
 from pycocotools import mask as coco
@@ -167,19 +168,7 @@ def test_a_mask_stands_for_its_box_in_the_areas() -> None:
     assert masked[1] == 0 < masked[0]
 
 
-@pytest.mark.parametrize(
-    ("rows", "runs", "packed"),
-    [  # a mask's rows; its runs, column by column; packed: a digit a run, from the fourth on less the last but one
-        (["00", "00"], [4], "4"),
-        (["11", "11"], [0, 4], "04"),
-        (["01", "00"], [2, 1, 1], "211"),
-        (["10", "01"], [0, 1, 2, 1], "0120"),
-        (["0101", "0101"], [2, 2, 2, 2], "2220"),
-        (["1010", "1010"], [0, 2, 2, 2, 2], "02200"),
-        (["1" * 20], [0, 20], "0d0"),  # 20 is 0b10100: its fifth bit would be a sign, so a second group of 0 follows
-        (["0" * 16 + "1" * 8 + "0" * 4 + "1" * 2], [16, 8, 4, 2], "`08 4J".replace(" ", "")),
-    ],
-)
+@each_row("rows, runs, packed")
 def test_run_lengths_by_hand(rows: list[str], runs: list[int], packed: str) -> None:
     mask = np.array([[cell == "1" for cell in row] for row in rows])
     assert masks.run_lengths(mask) == runs

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import each_row
 
 from editjudge.core import params, records, tables
 from editjudge.core.tables import TableError
@@ -31,20 +32,7 @@ def test_rows_come_back_as_they_went_and_the_same_rows_give_the_same_bytes(tmp_p
     assert pq.ParquetFile(tmp_path / "a").num_row_groups == 4
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"key": "../../etc/passwd"}, "key"),
-        ({"key": ""}, "key"),
-        ({"key": "a b"}, "key"),
-        ({"instruction": ""}, "instruction"),
-        ({"instruction": 3}, "instruction"),
-        ({"image": "text"}, "image"),
-        ({"image": b""}, "image"),
-        ({"regions": [{"label": "cup", "box": [1, 2, 3]}]}, "regions.0.box"),
-        ({"unknown": 1}, "the row"),
-    ],
-)
+@each_row("change, field")
 def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dict, field: str) -> None:
     file = tmp_path / "pairs.parquet"
     file.write_bytes(b"old")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from cases import each_row
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -52,33 +53,7 @@ class Judge:
             raise Wrong("rate", "must be above 0 for so many passes")
 
 
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({}, "j.model is missing"),
-        ({"model": "m", "modle": 1}, "j.modle is unknown; did you mean model? known: model, rule, rate"),
-        ({"model": ""}, "j.model must be a text, not ''"),
-        ({"model": 3}, "j.model must be a text, not 3"),
-        ({"model": "m", "rule": "vibes"}, "j.rule must be agreement or probability, not 'vibes'"),
-        ({"model": "m", "rate": "fast"}, "j.rate must be a number, not 'fast'"),
-        ({"model": "m", "rate": True}, "j.rate must be a number, not True"),
-        ({"model": "m", "rate": float("nan")}, "j.rate must be a finite number, not nan"),
-        ({"model": "m", "rate": 3}, "j.rate must be at most 2, not 3"),
-        ({"model": "m", "passes": 0}, "j.passes must be at least 1, not 0"),
-        ({"model": "m", "seed": 1.5}, "j.seed must be a whole number, not 1.5"),
-        ({"model": "m", "seed": True}, "j.seed must be a whole number, not True"),
-        ({"model": "m", "arena": 1}, "j.arena must be true or false, not 1"),
-        ({"model": "m", "names": "x"}, "j.names must be a list, not 'x'"),
-        ({"model": "m", "names": ["x", 2]}, "j.names.1 must be a text, not 2"),
-        ({"model": "m", "price": {"euro": 1}}, "j.price.euro is unknown; did you mean euros? known: euros"),
-        ({"model": "m", "lora": {"euro": 1}}, "j.lora.euro is unknown; did you mean euros? known: euros"),
-        ({"model": "m", "parts": {"a": {"b": 1}}}, "j.parts.a.b is unknown; known: euros"),
-        ({"model": "m", "price": None}, "j.price must have fields of its own, not None"),
-        ({"model": "m", "passes": 6, "rate": 0}, "j.rate must be above 0 for so many passes"),
-        ({"model": "m", 3: 1}, "j.3 is unknown"),
-        ("m", "j must have fields of its own, not 'm'"),
-    ],
-)
+@each_row("given, line")
 def test_what_is_wrong_is_a_line_with_its_key(given: Any, line: str) -> None:
     with pytest.raises(ParamsError) as error:
         read("j", Judge, given)
@@ -117,20 +92,7 @@ class Both:
     others: Mapping[str, Either] = field(default_factory=dict)
 
 
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"kind": "remot"}, "b.first.kind is 'remot'; did you mean remote? known: local, served, remote"),
-        ({"kind": ["remote"]}, "b.first.kind is ['remote']; did you mean remote? known: "),
-        ({}, "b.first.kind is None; known"),
-        (None, "b.first must have fields of its own, not None"),
-        ({"kind": "served"}, "b.first.model is missing"),
-        ({"kind": "served", "model": ""}, "b.first.model must be a text, not ''"),
-        ({"kind": "local", "modle": "m"}, "b.first.model is missing"),
-        ({"kind": "remote", "model": "m"}, "b.first.model is unknown; known: kind, parts"),
-        ({"kind": "remote", "parts": {"a": {"b": 1}}}, "b.first.parts.a.b is unknown; known: euros"),
-    ],
-)
+@each_row("given, line")
 def test_a_field_chooses_the_class_of_a_mapping(given: Any, line: str) -> None:
     for values, where in (({"first": given}, "b.first"), (GOOD | {"others": {"kind": given}}, "b.others.kind")):
         with pytest.raises(ParamsError) as error:

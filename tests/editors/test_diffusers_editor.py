@@ -18,6 +18,7 @@ import tiny_hub
 import tiny_pipelines
 import torch
 import yaml
+from cases import each_row
 from diffusers.pipelines.joyimage.image_processor import BUCKETS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -362,22 +363,7 @@ def looked_up(entry: dict[str, Any]) -> None:
 NOWHERE = r"\.model: no folder .*; give a local folder, or a hub id that can be fetched"
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({}, None),
-        ({"pipeline": "FluxKontextInpaintPipeline"}, None),
-        (
-            {"benchmark": {"image_guidance_scale": 1.5}},
-            r"image_guidance_scale is no argument of FluxKontext",
-        ),
-        ({"model": "/none"}, NOWHERE),
-        ({"model": "owner/no-such-model"}, NOWHERE),
-        ({"model": "owner/no-such-model", "pipeline": KONTEXT}, NOWHERE),
-        ({"pipeline": "Flux9Pipeline"}, r"\.pipeline: .* needs the pipeline class Flux9Pipeline"),
-        ({"lora": {"model": "/tmp", "file": "turbo.safetensors"}}, r"\.lora\.file: /tmp has no turbo\.safetensors"),
-    ],
-)
+@each_row("fields, says")
 def test_what_cannot_be_run_is_named_before_any_weight_is_loaded(fields, says, entry) -> None:
     if says is None:
         looked_up(entry(KONTEXT, **fields))
@@ -386,19 +372,7 @@ def test_what_cannot_be_run_is_named_before_any_weight_is_loaded(fields, says, e
         looked_up(entry(KONTEXT, **fields))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, "has no model_index.json"),
-        ("{", "is not JSON"),
-        ("[]", "holds no JSON object"),
-        ('{"_class_name": ["mine", "Pipeline"]}', "code of its own"),
-        ("{}", "code of its own"),
-        ('{"_class_name": "Flux9Pipeline"}', r"Flux9Pipeline, which diffusers 0\.\d+\.\d+ does not have"),
-        ('{"_class_name": "FluxTransformer2DModel"}', "FluxTransformer2DModel, which diffusers"),
-        ('{"_class_name": "Step1XEditPipelineV1P2"}', "Step1XEditPipelineV1P2, which.*`kind: api`"),
-    ],
-)
+@each_row("text, says")
 def test_model_index_that_cannot_be_used(text: str | None, says: str, entry: Entry, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "model_index.json").write_text(text)
@@ -406,18 +380,7 @@ def test_model_index_that_cannot_be_used(text: str | None, says: str, entry: Ent
         looked_up(entry(KONTEXT, model=str(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("rule", "source", "size"),
-    [
-        ("pipeline", (640, 480), None),
-        ("area", (1024, 1024), (1024, 1024)),
-        ("area", (512, 512), (1024, 1024)),
-        ("area", (4000, 1000), (2048, 512)),
-        ("at_most", (640, 480), (640, 480)),
-        ("at_most", (1000, 750), (992, 736)),
-        ("at_most", (2048, 2048), (1024, 1024)),
-    ],
-)
+@each_row("rule, source, size")
 def test_size_of_an_edit(rule: Any, source: tuple[int, int], size: tuple[int, int] | None) -> None:
     assert size_of_edit(Resolution(rule=rule, pixels=1024 * 1024, multiple=16), *source) == size
 

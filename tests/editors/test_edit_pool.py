@@ -14,6 +14,7 @@ from typing import Any
 import bad_editors
 import numpy as np
 import pytest
+from cases import each_row, tables
 from killing import alive, wait_until
 
 from editjudge.core import images
@@ -46,20 +47,7 @@ def tries(log: Path) -> Counter[str]:
     return Counter(key for _, key in bad_editors.read(log))
 
 
-FAILURES = {  # mood: kind, the reason's beginning, how often it is tried
-    "black": ("all_black", "the edited image is all black", 1),
-    "square": ("wrong_size", "the edited image is of another shape: 32 x 32 from 32 x 24 pixels", 1),
-    "grey": ("wrong_output", "the editor returned uint8 of shape (24, 32)", 1),
-    "refuse": ("safety_checker", "withheld", 1),
-    "raise": ("exception", "KeyError: 'image_latents'", 1),
-    "memory": ("out_of_memory", "MemoryError: 31 GiB", 2),
-    "cuda memory": ("out_of_memory", "OutOfMemoryError: CUDA out of memory", 2),
-    "cuda": ("device_error", "AcceleratorError: an illegal memory access", 2),
-    "stop": ("exception", "StopIteration: ", 1),
-    "exit": ("worker_died", "the worker process ended with exit code 3", 2),
-    "kill": ("worker_died", "the worker process ended with SIGKILL", 2),
-    "crash": ("worker_died", "the worker process ended with SIGSEGV", 2),
-}
+FAILURES = tables(__file__)["FAILURES"]
 
 
 def test_each_failure_has_its_kind_and_reason_and_the_others_are_made(tmp_path: Path) -> None:
@@ -119,13 +107,7 @@ def test_requests_are_read_only_as_workers_come_free(tmp_path: Path) -> None:
     assert max(ahead) <= 5  # answered, with each worker, and the one that is next
 
 
-@pytest.mark.parametrize(
-    ("how", "words", "loaded"),
-    [
-        ("raise", "a worker cannot be loaded: KeyError: 'image_latents'", 1),
-        ("kill", "the worker process ended with SIGKILL while it loaded, 3 times in a row", 3),
-    ],
-)
+@each_row("how, words, loaded")
 def test_an_editor_that_cannot_be_loaded_ends_the_stage(tmp_path: Path, how: str, words: str, loaded: int) -> None:
     log, requests = tmp_path / "log", (request(str(number), "well") for number in range(9))
     with pytest.raises(workers.WorkerBroken, match=words):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import suite_files
 import yaml
+from cases import each_row
 from pictures import picture, png
 
 from editjudge.core import images, records
@@ -51,17 +52,7 @@ def test_the_same_images_in_every_layout(path: str, edits: Path) -> None:
     assert given("k9") == "no image for this key"
 
 
-@pytest.mark.parametrize(
-    ("path", "model", "told"),
-    [
-        ("nowhere", None, "nowhere not found"),
-        ("gallery", None, "images of several models, none of them None: say which; Mine 1.0, x"),
-        ("folder/k0.png", None, "a folder, or a table"),
-        ("twice.csv", None, "the key 'a' stands twice"),
-        ("half.jsonl", None, "half.jsonl: b: no image"),
-        ("other.parquet", None, "the columns key and image expected"),
-    ],
-)
+@each_row("path, model, told")
 def test_what_is_no_such_thing_is_named(path: str, model: str | None, told: str, edits: Path) -> None:
     Path("twice.csv").write_text("key,image\na,1.png\na,2.png\n")
     Path("half.jsonl").write_text('{"key": "a", "image": "b"}\n{"key": "b"}\n')

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,19 +38,7 @@ def boxed(*items: tuple[str, list]) -> str:
     return json.dumps({"objects": [{"label": label, "bbox_2d": box} for label, box in items]})
 
 
-@pytest.mark.parametrize(
-    ("reply", "boxes"),
-    [
-        (boxed(("cup", [20, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
-        (boxed(("CUP ", [20.0, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
-        (boxed(("cup", [-5, -2, 205, 104])), [(0, 0, 1, 1)]),
-        ("```json\n" + boxed(("cup", [20, 10, 100, 50])) + "\n```", [(0.1, 0.1, 0.5, 0.5)]),
-        ("I see it. " + boxed(("cup", [20, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
-        ("<think>{}</think>" + boxed(("cup", [20, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
-        (boxed(*[("cup", [20, 10, 100, 50])] * 2, ("cup", [0, 0, 20, 10])), [(0.1, 0.1, 0.5, 0.5), (0, 0, 0.1, 0.1)]),
-    ],
-    ids=range(7),
-)
+@each_row("reply, boxes")
 def test_clear_boxes_are_read(reply: str, boxes: list) -> None:
     found, reason = read_boxes(reply, ["cup"], SIZE_SENT, "absolute", False)
     assert reason is None
@@ -111,18 +100,7 @@ def test_a_box_that_is_read_lies_in_the_image_where_it_was_said(box, size, coord
         assert np.abs(np.subtract([x0, y0, x1, y1], said)).max() <= SLACK + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("form", "reply", "source", "edited", "attributes"),
-    [
-        ("objects", '{"objects": ["the cup", " the  cup ", "a spoon"]}', ("the cup", "a spoon"), None, ()),
-        ("objects", '{"objects": ["cup"]', ("cup",), None, ()),
-        ("replacement", '{"edited": ["cup"], "generated": ["vase"]}', ("cup",), ("vase",), ()),
-        ("either", '{"edited": [], "generated": ["the word"]}', (), ("the word",), ()),
-        ("subject", '{"subject": "man", "changes": ["hair", "face_id"]}', ("man",), None, ("face_id", "hair")),
-        ("subject", '{"subject": "man", "changes": []}', ("man",), None, ()),
-    ],
-    ids=range(6),
-)
+@each_row("form, reply, source, edited, attributes")
 def test_clear_names_are_read(form: Any, reply: str, source: tuple, edited: tuple | None, attributes: tuple) -> None:
     named, reason = read_named(form, reply)
     assert reason is None
@@ -198,15 +176,7 @@ def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates
     assert ("0 to 1000" in text) == (coordinates == "thousandths")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("form: objects\nuser: 1\n", r"user must be a text, not 1"),
-        ("user: x\nform: boxes\n", r"form must be objects, replacement, either or subject"),
-        ("form: objects\nuser: 'Name {thing}'\n", r"user: unknown field \{thing\}"),
-    ],
-    ids=range(3),
-)
+@each_row("words, message")
 def test_what_is_wrong_in_a_prompt_is_named(tmp_path, monkeypatch, words, message) -> None:
     monkeypatch.setattr("editjudge.core.prompts.PACKAGE", tmp_path)
     (tmp_path / "grounding/parsers").mkdir(parents=True)
@@ -218,28 +188,7 @@ def test_what_is_wrong_in_a_prompt_is_named(tmp_path, monkeypatch, words, messag
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/instructions"
 
 
-@pytest.mark.parametrize(
-    ("parser", "instruction", "source", "edited"),
-    [
-        ("edited_objects", "Change the color of the woman\u2019s dress to pink.", "woman's dress", None),
-        ("edited_objects", "Change the hat\u2019s material to foam plastic.", "hat", None),
-        ("edited_objects", "Make the small cup much larger.", "small cup", None),
-        ("edited_objects", "Slightly enlarge the insect's eyes by one time.", "insect's eyes", None),
-        ("edited_objects", "Craft the ram with fine ceramic.", "ram", None),
-        ("removed_objects", "remove the dog and the cat on the sofa", "dog cat", None),
-        ("added_objects", "Add a red kite in the sky.", "red kite", None),
-        ("added_objects", "add a flying baseball coming towards the player", "flying baseball", None),
-        ("replaced_objects", "Replace the TV with a bookshelf.", "TV", "bookshelf"),
-        ("edited_text", "Replace the text 'me' with 'he'", "me", "he"),
-        ("edited_text", "Replace the text 'THE' with 'BUT'", "THE", "BUT"),
-        ("edited_text", "Delete the text \u201cGIFT\u201d", "GIFT", ""),
-        ("edited_text", "Add the text 'WORK' after 'ILLUSTRATION'", "", "WORK"),
-        ("kept_objects", "Extract the climber and place him in a new background.", "climber", None),
-        ("kept_objects", "Make it so.", "the main object", None),
-        ("moved_person", "change the action of the man to running", "man", None),
-        ("changed_person", "Make me look sad.", "the main person", None),
-    ],
-)
+@each_row("parser, instruction, source, edited")
 def test_common_instructions(parser: str, instruction: str, source: str, edited: str | None) -> None:
     found = named(instruction, parser)
     assert found is not None
@@ -247,18 +196,7 @@ def test_common_instructions(parser: str, instruction: str, source: str, edited:
     assert " ".join(found.edited) == (source if edited is None else edited)
 
 
-@pytest.mark.parametrize(
-    ("parser", "instruction", "attributes"),
-    [
-        ("changed_person", "Change her curly hair to straight hair", ("hair",)),
-        ("changed_person", "Remove his beard and make him smile", ("face_geometry", "face_texture")),
-        ("changed_person", "Give the man a red jacket.", ("body_appearance",)),
-        ("changed_person", "Make her ten years younger.", ("face_id",)),
-        ("changed_person", "Improve the light.", ()),
-        ("moved_person", "Have the cat lie down.", ("body_pose_shape",)),
-        ("edited_objects", "Change the colour of her hair to red.", ()),
-    ],
-)
+@each_row("parser, instruction, attributes")
 def test_what_of_a_person_changes(parser: str, instruction: str, attributes: tuple) -> None:
     found = named(instruction, parser)
     assert found is not None
@@ -291,18 +229,7 @@ def test_a_long_instruction_takes_no_longer_than_its_length() -> None:
         named("replace " + "a " * 20_000, parser)
 
 
-@pytest.mark.parametrize(
-    ("task", "parser"),
-    [
-        ("color_alter", "edited_objects"),
-        ("material_alter", "edited_objects"),
-        ("size_adjustment", "edited_objects"),
-        ("subject_add", "added_objects"),
-        ("subject_remove", "removed_objects"),
-        ("object_extraction", "kept_objects"),
-        ("background_change", "kept_objects"),
-    ],
-)
+@each_row("task, parser")
 def test_the_probe_set_s_instructions_name_what_their_regions_do(task: str, parser: str) -> None:
     pairs = scenes.make_pairs(task, "train", 40, 48, 1)
     right = 0

@@ -1,9 +1,9 @@
 """Tests that run nightly, and else only where something that they depend on has changed: by a lock, as DVC's stages.
 
 A test with `@pytest.mark.nightly(*names)` depends on its own text and its file's, without the file's other tests; on
-conftest.py, and the helpers and tools that both import; and on the files and folders that it names. Where none of
-these lies in src/, it depends on every module of ours that it can reach by imports. Comments and docstrings do not
-count.
+conftest.py, and the helpers and tools that both import, with the tables beside all of these; and on the files and
+folders that it names. Where none of these lies in src/, it depends on every module of ours that it can reach by
+imports. Comments and docstrings do not count.
 
 tests/nightly.lock has the digest of all that at each test's last pass. `make test` skips a test whose digest that is;
 `make nightly` runs all of them and writes the lock."""
@@ -63,6 +63,8 @@ def digest(root: Path, file: Path, test: str, names: tuple[str, ...]) -> str:
             if name.startswith(f"{code.PACKAGE}.") and code.file_of(name):
                 modules |= code.upstream(name)
     said = {each.relative_to(root).as_posix(): ast.unparse(tree) for each, tree in trees.items()}
+    tables = (each.with_suffix(".yaml") for each in trees)
+    said |= {each.relative_to(root).as_posix(): md5(each) for each in tables if each.is_file()}
     if any(name.startswith(SOURCE) for name in names):
         modules = set()
     for name in names:

@@ -1,5 +1,6 @@
 """Editing models of a few thousand random weights, saved as real ones are published, so that diffusers loads them."""
 
+import copy
 import json
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 import diffusers
 import torch
 import transformers
+from cases import tables
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 from peft import LoraConfig, get_peft_model_state_dict
 from tiny_models import clip_tokenizer
@@ -27,8 +29,8 @@ GLM_CODES = 128  # of pictures; a token each, then those that begin and end a pi
 GLM_CHAT = """{% for message in messages %}{% for part in message.content %}\
 {{ part.text if part.type == "text" else "<|code_128|><|image|><|code_129|>" }}{% endfor %}{% endfor %}"""
 Parts = dict[str, Any]  # components by name; a scheduler of flows where they have none
-TEXT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-FLUX = {"num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2}
+SIZES = tables(__file__)
+TEXT = SIZES["text"]
 
 
 def save(name: str, folder: Path) -> Path:
@@ -93,13 +95,9 @@ def kl_vae(blocks: int, latents: int) -> diffusers.AutoencoderKL:
 
 def pix2pix() -> Parts:
     tokenizer = clip_tokenizer()
-    unet = diffusers.UNet2DConditionModel(
-        block_out_channels=(4, 8), layers_per_block=1, sample_size=8, in_channels=8, out_channels=4,
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        cross_attention_dim=16, attention_head_dim=2, norm_num_groups=2,
-    )  # fmt: skip
+    unet = diffusers.UNet2DConditionModel(**SIZES["pix2pix"])
     square = {"height": 32, "width": 32}
-    config = transformers.CLIPConfig(vision_config=TEXT | {"image_size": 32, "patch_size": 16}, projection_dim=16)
+    config = transformers.CLIPConfig(vision_config=TEXT | SIZES["clip_vision"], projection_dim=16)
     parts: Parts = {"vae": kl_vae(4, 4), "text_encoder": clip_text(tokenizer), "tokenizer": tokenizer, "unet": unet}
     parts |= {"scheduler": diffusers.EulerAncestralDiscreteScheduler()}
     parts |= {"safety_checker": StableDiffusionSafetyChecker(config)}
@@ -107,31 +105,29 @@ def pix2pix() -> Parts:
 
 
 def kontext() -> Parts:
-    clip, sizes = clip_tokenizer(), {"in_channels": 16, "joint_attention_dim": 16, "pooled_projection_dim": 16}
-    transformer = diffusers.FluxTransformer2DModel(**FLUX, **sizes, axes_dims_rope=(4, 4, 8), guidance_embeds=True)
+    clip, transformer = clip_tokenizer(), diffusers.FluxTransformer2DModel(**SIZES["kontext"])
     parts: Parts = {"vae": kl_vae(5, 4), "text_encoder": clip_text(clip), "tokenizer": clip}
     return parts | {"text_encoder_2": t5(), "tokenizer_2": ByT5Tokenizer(), "transformer": transformer}
 
 
 def t5() -> transformers.T5EncoderModel:
-    config = transformers.T5Config(vocab_size=384, d_model=16, d_ff=16, d_kv=8, num_layers=1, num_heads=2)
-    return transformers.T5EncoderModel(config)
+    return transformers.T5EncoderModel(transformers.T5Config(**SIZES["t5"]))
+
+
+def sized(kind: str, tokenizer: Any, **more: int) -> Any:
+    """What the configuration of a model of transformers is given. more: what else it needs."""
+    given = copy.deepcopy(SIZES[kind])
+    return given | {"text_config": given["text_config"] | {"vocab_size": len(tokenizer)}} | more
+
+
+def qwen_ids(tokenizer: Qwen2Tokenizer) -> dict[str, int]:
+    """Ids of the tokens around pictures."""
+    names = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
+    return {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in names.items()}
 
 
 def qwen_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen2_5_VLForConditionalGeneration:
-    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("vision_start", "vision_end", "image_pad")}
-    config = transformers.Qwen2_5_VLConfig(
-        text_config={
-            **TEXT, "vocab_size": len(tokenizer), "num_key_value_heads": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
-        },
-        vision_config={
-            "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
-            "fullatt_block_indexes": [0]
-        },
-        image_token_id=ids["image_pad"], vision_start_token_id=ids["vision_start"],
-        vision_end_token_id=ids["vision_end"], video_token_id=tokenizer.convert_tokens_to_ids("<|video_pad|>"),
-    )  # fmt: skip
+    config = transformers.Qwen2_5_VLConfig(**sized("qwen2_5_vl", tokenizer, **qwen_ids(tokenizer)))
     return transformers.Qwen2_5_VLForConditionalGeneration(config)
 
 
@@ -142,34 +138,22 @@ def qwen_processor(tokenizer: Qwen2Tokenizer) -> Any:
 
 def qwen_edit() -> Parts:
     tokenizer = qwen_tokenizer()
-    vae = diffusers.AutoencoderKLQwenImage(
-        base_dim=3, z_dim=4, dim_mult=[1, 1, 1, 1, 1], num_res_blocks=0, attn_scales=[],
-        temperal_downsample=[False, False, False, False], latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
-    )  # fmt: skip
-    transformer = diffusers.QwenImageTransformer2DModel(
-        in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
-        joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
-    )  # fmt: skip
+    vae = diffusers.AutoencoderKLQwenImage(**SIZES["qwen_edit_vae"])
+    transformer = diffusers.QwenImageTransformer2DModel(**SIZES["qwen_edit"])
     parts: Parts = {"vae": vae, "text_encoder": qwen_vl(tokenizer), "tokenizer": tokenizer}
     return parts | {"processor": qwen_processor(tokenizer), "transformer": transformer}
 
 
 def longcat() -> Parts:
     tokenizer = qwen_tokenizer()
-    sizes = {"in_channels": 64, "joint_attention_dim": 16, "pooled_projection_dim": 16}
-    transformer = diffusers.LongCatImageTransformer2DModel(**FLUX, **sizes, axes_dims_rope=[8, 4, 4])
+    transformer = diffusers.LongCatImageTransformer2DModel(**SIZES["longcat"])
     parts: Parts = {"vae": kl_vae(6, 16), "text_encoder": qwen_vl(tokenizer), "tokenizer": tokenizer}
     return parts | {"text_processor": qwen_processor(tokenizer), "transformer": transformer}
 
 
 def flux2_parts(text_encoder: Any, tokenizer: Any) -> Parts:
-    vae = diffusers.AutoencoderKLFlux2(
-        block_out_channels=(2,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=1,
-        sample_size=64,
-    )  # fmt: skip
-    sizes = {"in_channels": 16, "joint_attention_dim": 48, "axes_dims_rope": (4, 4, 4, 4)}
-    transformer = diffusers.Flux2Transformer2DModel(**sizes, **FLUX)
+    vae = diffusers.AutoencoderKLFlux2(**SIZES["flux2_vae"])
+    transformer = diffusers.Flux2Transformer2DModel(**SIZES["flux2"])
     return {"vae": vae, "text_encoder": text_encoder, "tokenizer": tokenizer, "transformer": transformer}
 
 
@@ -178,21 +162,13 @@ def flux2() -> Parts:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=fast.backend_tokenizer, pad_token="<|endoftext|>", chat_template=CHAT
     )
-    config = transformers.Mistral3Config(
-        text_config={
-            **TEXT, "model_type": "mistral", "vocab_size": len(tokenizer), "num_hidden_layers": 30,
-            "num_key_value_heads": 2, "head_dim": 8
-        },
-        vision_config=TEXT | {"model_type": "pixtral", "image_size": 32, "patch_size": 16},
-        image_token_index=1,
-    )  # fmt: skip
+    config = transformers.Mistral3Config(**sized("mistral3", tokenizer))
     return flux2_parts(transformers.Mistral3ForConditionalGeneration(config), tokenizer)
 
 
 def klein() -> Parts:
     tokenizer = qwen_tokenizer()
-    sizes = TEXT | {"num_hidden_layers": 27, "num_key_value_heads": 2, "head_dim": 8}
-    config = transformers.Qwen3Config(**sizes, vocab_size=len(tokenizer))
+    config = transformers.Qwen3Config(**SIZES["qwen3"], vocab_size=len(tokenizer))
     return flux2_parts(transformers.Qwen3ForCausalLM(config), tokenizer)
 
 
@@ -208,27 +184,10 @@ def glm_tokenizer() -> PreTrainedTokenizerFast:
 
 def glm() -> Parts:
     tokenizer = glm_tokenizer()
-    pictures = transformers.GlmImageImageProcessor(
-        patch_size=16, merge_size=1, temporal_patch_size=1, min_pixels=64 * 64, max_pixels=256 * 256
-    )
-    config = transformers.GlmImageConfig(
-        text_config={
-            "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-            "num_attention_heads": 2, "num_key_value_heads": 2, "vision_vocab_size": GLM_CODES,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
-            "pad_token_id": 0, "eos_token_id": None
-        },
-        vision_config={
-            "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 64, "patch_size": 16, "intermediate_size": 32
-        },
-        vq_config={"embed_dim": 32, "num_embeddings": GLM_CODES, "latent_channels": 32},
-        image_token_id=tokenizer.convert_tokens_to_ids("<|image|>"), image_start_token_id=GLM_CODES,
-        image_end_token_id=GLM_CODES + 1,
-    )  # fmt: skip
-    transformer = diffusers.GlmImageTransformer2DModel(
-        patch_size=2, in_channels=4, out_channels=4, num_layers=1, attention_head_dim=8, num_attention_heads=2,
-        text_embed_dim=16, time_embed_dim=16, condition_dim=8, prior_vq_quantizer_codebook_size=GLM_CODES,
-    )  # fmt: skip
+    pictures = transformers.GlmImageImageProcessor(**SIZES["glm_pictures"])
+    image = tokenizer.convert_tokens_to_ids("<|image|>")
+    config = transformers.GlmImageConfig(**sized("glm", tokenizer, image_token_id=image))
+    transformer = diffusers.GlmImageTransformer2DModel(**SIZES["glm_transformer"])
     processor = transformers.GlmImageProcessor(pictures, tokenizer, chat_template=GLM_CHAT)
     parts: Parts = {"tokenizer": ByT5Tokenizer(), "processor": processor, "text_encoder": t5()}
     parts |= {"vision_language_encoder": transformers.GlmImageForConditionalGeneration(config)}
@@ -236,20 +195,7 @@ def glm() -> Parts:
 
 
 def qwen3_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen3VLForConditionalGeneration:
-    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in (
-        ("image", "image_pad"), ("video", "video_pad"), ("vision_start", "vision_start"), ("vision_end", "vision_end")
-    )}  # fmt: skip
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
-    config = transformers.Qwen3VLConfig(
-        text_config={
-            **TEXT, "vocab_size": len(tokenizer), "num_key_value_heads": 2, "head_dim": 8, "rope_parameters": rope
-        },
-        vision_config={
-            "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
-            "num_position_embeddings": 16, "deepstack_visual_indexes": [0]
-        },
-        **ids,
-    )  # fmt: skip
+    config = transformers.Qwen3VLConfig(**sized("qwen3_vl", tokenizer, **qwen_ids(tokenizer)))
     return transformers.Qwen3VLForConditionalGeneration(config)
 
 
@@ -277,48 +223,34 @@ def loud(model: Any, noise: float) -> Any:
 
 def joy(kind: str = "JoyImageEditTransformer3DModel") -> Parts:
     tokenizer = qwen_tokenizer()
-    transformer = getattr(diffusers, kind)(
-        in_channels=4, out_channels=4, hidden_size=32, num_attention_heads=2, text_dim=16, num_layers=1,
-        rope_dim_list=[4, 6, 6],
-    )  # fmt: skip
+    transformer = getattr(diffusers, kind)(**SIZES["joy"])
     parts: Parts = {"vae": wan_vae(4, 3), "text_encoder": qwen3_vl(tokenizer), "tokenizer": tokenizer}
     return parts | {"processor": qwen3_processor(tokenizer), "transformer": transformer}
 
 
 def qwen_2_1() -> Parts:
     tokenizer = qwen_tokenizer()
-    vae = diffusers.AutoencoderKLQwenImage21(
-        base_dim=4, decoder_base_dim=4, z_dim=4, dim_mult=[1] * 5, num_res_blocks=1, latents_mean=[0.0] * 4,
-        latents_std=[1.0] * 4,
-    )  # fmt: skip
-    transformer = diffusers.QwenImage21Transformer2DModel(
-        in_channels=4, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2, context_in_dim=16,
-        axes_dims_rope=(8, 4, 4),
-    )  # fmt: skip
+    vae = diffusers.AutoencoderKLQwenImage21(**SIZES["qwen_2_1_vae"])
+    transformer = diffusers.QwenImage21Transformer2DModel(**SIZES["qwen_2_1"])
     parts: Parts = {"vae": vae, "text_encoder": qwen3_vl(tokenizer), "transformer": transformer}
     return parts | {"processor": qwen3_processor(tokenizer)}
 
 
 def fibo() -> Parts:
     tokenizer = qwen_tokenizer()
-    config = transformers.SmolLM3Config(**TEXT, vocab_size=128_001, num_key_value_heads=2, pad_token_id=0)
-    transformer = diffusers.BriaFiboTransformer2DModel(
-        **FLUX, in_channels=4, joint_attention_dim=32, text_encoder_dim=16, axes_dims_rope=[8, 4, 4]
-    )
+    config = transformers.SmolLM3Config(**SIZES["smollm3"])
+    transformer = diffusers.BriaFiboTransformer2DModel(**SIZES["fibo"])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, pad_token="<|endoftext|>")
     parts: Parts = {"vae": wan_vae(4, 4), "text_encoder": transformers.SmolLM3ForCausalLM(config)}
     return parts | {"tokenizer": fast, "transformer": loud(transformer, 0.3)}
 
 
 def chrono() -> Parts:
-    vision = transformers.CLIPVisionConfig(**TEXT | {"num_hidden_layers": 2}, image_size=32, patch_size=16)
+    vision = transformers.CLIPVisionConfig(**TEXT | {"num_hidden_layers": 2}, **SIZES["clip_vision"])
     square = {"height": 32, "width": 32}
     pictures = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square)
-    config = transformers.UMT5Config(vocab_size=384, d_model=16, d_ff=16, d_kv=8, num_layers=1, num_heads=2)
-    transformer = diffusers.ChronoEditTransformer3DModel(
-        num_attention_heads=2, attention_head_dim=16, in_channels=12, out_channels=4, text_dim=16, freq_dim=16,
-        ffn_dim=16, num_layers=1, image_dim=16, added_kv_proj_dim=32, rope_max_seq_len=64,
-    )  # fmt: skip
+    config = transformers.UMT5Config(**SIZES["t5"])
+    transformer = diffusers.ChronoEditTransformer3DModel(**SIZES["chrono"])
     parts: Parts = {"vae": wan_vae(4, 3), "text_encoder": transformers.UMT5EncoderModel(config)}
     parts |= {"tokenizer": ByT5Tokenizer(), "image_encoder": transformers.CLIPVisionModel(vision)}
     return parts | {"image_processor": pictures, "transformer": loud(transformer, 0.3)}
@@ -326,15 +258,8 @@ def chrono() -> Parts:
 
 def dreamlite() -> Parts:
     tokenizer = qwen_tokenizer()
-    vae = diffusers.AutoencoderTiny(
-        encoder_block_out_channels=(4,) * 4, decoder_block_out_channels=(4,) * 4, num_encoder_blocks=(1,) * 4,
-        num_decoder_blocks=(1,) * 4,
-    )  # fmt: skip
-    unet = diffusers.DreamLiteUNetModel(
-        block_out_channels=(8, 8, 8), layers_per_block=1, norm_num_groups=2, cross_attention_dim=16,
-        attention_head_dim=4, use_linear_projection=True, addition_embed_type="time",
-        addition_time_embed_dim=8, projection_class_embeddings_input_dim=16,
-    )  # fmt: skip
+    vae = diffusers.AutoencoderTiny(**SIZES["dreamlite_vae"])
+    unet = diffusers.DreamLiteUNetModel(**SIZES["dreamlite"])
     parts: Parts = {"vae": loud(vae, 0.3), "text_encoder": qwen3_vl(tokenizer), "tokenizer": tokenizer, "unet": unet}
     return parts | {"processor": qwen3_processor(tokenizer)}
 

@@ -1,6 +1,7 @@
 """One verdict from both orders, and from several passes."""
 
 import pytest
+from cases import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,20 +35,7 @@ def test_swapping_twice_is_nothing():
     assert mirrored(mirrored(verdict("Image A", 0.75))) == verdict("Image A", 0.75)
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "winner"),
-    [
-        ("Image A", "Image B", "Image A"),
-        ("Image B", "Image A", "Image B"),
-        ("Image A", "Image A", "Tie"),
-        ("Image B", "Image B", "Tie"),
-        ("Tie", "Tie", "Tie"),
-        ("Tie", "Image B", "Tie"),
-        (None, "Image B", None),
-        ("Image A", None, None),
-        (None, None, None),
-    ],
-)
+@each_row("forward, backward, winner")
 def test_agreement(forward, backward, winner):
     for rule in ("agreement", "probability"):
         combined = combine(verdict(forward, reason="broken"), verdict(backward, reason="broken"), rule)
@@ -56,16 +44,7 @@ def test_agreement(forward, backward, winner):
         assert combined.p_a is None
 
 
-@pytest.mark.parametrize(
-    ("p_forward", "p_backward", "margin", "winner", "p_a"),
-    [
-        (0.9, 0.7, 0.0, "Image A", 0.6),
-        (0.6, 0.9, 0.0, "Image B", 0.35),
-        (0.9, 0.9, 0.0, "Tie", 0.5),
-        (0.9, 0.7, 0.11, "Tie", 0.6),
-        (0.75, 0.5, 0.125, "Image A", 0.625),
-    ],
-)
+@each_row("p_forward, p_backward, margin, winner, p_a")
 def test_probability(p_forward, p_backward, margin, winner, p_a):
     sides = ["Image A" if p > 0.5 else "Image B" for p in (p_forward, p_backward)]
     combined = combine(verdict(sides[0], p_forward), verdict(sides[1], p_backward), "probability", tie_margin=margin)
@@ -99,19 +78,7 @@ def vote(winner: str | None, p_a: float | None = None) -> Verdict:
     return Verdict("q", winner, p_a, "words", None if winner else "prose", Usage(1, 10, 2, 3))
 
 
-@pytest.mark.parametrize(
-    ("winners", "expected"),
-    [
-        ([A, A, B], A),
-        ([A, B, TIE], TIE),  # the sides are equal
-        ([TIE, TIE, A], TIE),
-        ([A, TIE], TIE),  # as many as each other
-        ([A, A, B, TIE, TIE, TIE], TIE),
-        ([A, A, B, TIE], A),  # the most, though not more than half
-        ([None, None, B], B),
-        ([A, B, None], TIE),
-    ],
-)
+@each_row("winners, expected")
 def test_the_majority_decides(winners: list, expected: str) -> None:
     assert majority([vote(winner) for winner in winners]).winner == expected
 

@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 import tiny_families
 import yaml
+from cases import each_row, tables
 from peft import LoraConfig, get_peft_model
 from pictures import png
 from safetensors.torch import load_file, save_file
@@ -35,26 +36,7 @@ from editjudge.models.serve import launch
 from editjudge.models.weights.adapter import WEIGHTS
 from editjudge.models.weights.merge import merge_adapter
 
-WORDS = {
-    "editscore/vie_prompts.py": "import nothing\n_context_no_delimit_reasoning_first = 'In JSON.\\n'\n"
-    "_prompts_0shot_two_image_edit_rule = 'Two images.\\n'\n_prompts_0shot_rule_PQ = 'Alone, 0 to 10.\\n'\n"
-    "_prompts_0shot_tie_rule_SC = '0 to 10: <instruction>\\n'\n",
-    "viescore/vie_prompts.py": "_context_no_delimit = 'In JSON.\\n'\n_prompts_0shot_rule_PQ = 'Alone, 0 to 10.\\n'\n"
-    "_prompts_0shot_two_image_edit_rule = 'Two images.\\n'\n"
-    "_prompts_0shot_tie_rule_SC = '0 to 10: <instruction>\\n'\n",
-    "imgedit/prompts.json": json.dumps({"style": "Rate: <edit_prompt>.\n", "add": "Added: <edit_prompt>"}),
-    "rationalrewards/train_flux_kontext_rationalrewards.py": "SYSTEM_PROMPT = ('You ' 'judge.')\n"
-    "TASK_RELATED_TEMPLATE = '''{request}\n1. Source Image <image>\n2. Edited Image <image>\nGo.'''\n"
-    "COMMON_TASK_GUIDELINE = 'How.'\n",
-    "firm/prompt_template.py": "SCORE_CONSISTENCY = 'Kept? {prompt} {{\"score\": [1/2]}}'\n"
-    "SCORE_EXECUTION = 'Done? {prompt}'",
-    "unifiedreward/edit_paiwise_score.py": "from nowhere import it\nproblem = f'Scores.\\n{instruction}\\n'\n",
-    "unifiedreward/edit_pointwise_instruction_following.py": "problem = 'Done, 0 to 25?\\n' + f'{instruction}\\n'\n",
-    "unifiedreward/edit_pointwise_quality.py": "problem = 'Alone, 0 to 25.\\n'\n",
-    "unifiedreward/edit_pairwise_rank.py": "problem = f'Rank. {instruction}'\n",
-    "geditbench_v2/visual_consistency_pairwise_v1.yaml": "system_prompt: Integrity.\nuser_prompt:\n- text: |\n    "
-    "Kept? {{ instruction }}\n    Original:\n- image: 0\n- text: |\n    A:\n- image: 0\n- text: |\n    B:\n",
-}
+WORDS = tables(__file__)["WORDS"]
 
 
 @pytest.fixture
@@ -101,34 +83,8 @@ def shown(form: prompts.Prompt) -> list[list[str]]:
 
 IMAGE = "[image]"
 SC, PQ = "In JSON.\n\nTwo images.\n\n0 to 25: Red\n", "In JSON.\n\nAlone, 0 to 25.\n"
-ASKED = {
-    "editscore": {"semantics": [[IMAGE, IMAGE, SC]], "quality": [[IMAGE, PQ]]},
-    "editscore_qwen25": {
-        "semantics": [["<img1>: ", IMAGE, "<img2>: ", IMAGE, SC]],
-        "quality": [["<img1>: ", IMAGE, PQ]],
-    },
-    "viescore": {
-        "semantics": [["In JSON.\n\nTwo images.\n\n0 to 10: Red\n", IMAGE, IMAGE]],
-        "quality": [["In JSON.\n\nAlone, 0 to 10.\n", IMAGE]],
-    },
-    "imgedit_judge": {"rubric": [["Rate: Red.\n", IMAGE, IMAGE]]},
-    "rationalrewards": {
-        "judgement": [["You judge."], ["Red\n1. Source Image ", IMAGE, "\n2. Edited Image ", IMAGE, "\nGo.\n\nHow."]]
-    },
-    "firm_edit": {
-        "consistency": [[IMAGE, IMAGE, 'Kept? Red {"score": [1/2]}']],
-        "execution": [[IMAGE, IMAGE, "Done? Red"]],
-    },
-    "unifiedreward_edit": {
-        "semantics": [[IMAGE, IMAGE, "Done, 0 to 25?\nRed\n"]],
-        "quality": [[IMAGE, "Alone, 0 to 25.\n"]],
-    },
-}
-PAIRS = {
-    "pvc_judge": [["Integrity."], ["Kept? Red\nOriginal:", IMAGE, "\n", "A:", IMAGE, "\n", "B:", IMAGE]],
-    "unifiedreward_edit_scores": [[IMAGE, IMAGE, IMAGE, "Scores.\nRed\n"]],
-    "unifiedreward_edit_rank": [[IMAGE, IMAGE, IMAGE, "Rank. Red"]],
-}
+ASKED = tables(__file__)["ASKED"]
+PAIRS = tables(__file__)["PAIRS"]
 
 
 def test_each_is_asked_in_its_authors_words_laid_out_as_theirs(words: None) -> None:
@@ -311,20 +267,7 @@ def test_replies_are_combined_as_theirs_and_what_is_unread_is_unscored(name, sai
         assert unknown == [Unscored("no rubric of nothing_known"), Unscored("no rubric of no task")]
 
 
-@pytest.mark.parametrize(
-    ("name", "said", "winner"),
-    [
-        ("pvc_judge", '```json\n{\n    "winner": "Image B"\n}\n```', "Image B"),
-        ("unifiedreward_edit_scores", "Image 1: 2.31\nImage 2: -0.58", "Image A"),
-        ("unifiedreward_edit_scores", "Image 1: -1.20, Image 2: -0.40", "Image B"),
-        ("unifiedreward_edit_scores", "1.5 and 1.5", "Tie"),
-        ("unifiedreward_edit_scores", "Image 1: 2.31", None),
-        ("unifiedreward_edit_rank", "Edited image 1 is better.", "Image A"),
-        ("unifiedreward_edit_rank", "<think>Image 1 is better?</think>Edited Image 2 is better.", "Image B"),
-        ("unifiedreward_edit_rank", "<think>So Image 1 is better", None),
-        ("unifiedreward_edit_rank", "Image 1 is better here, and image 2 is better there.", None),
-    ],
-)
+@each_row("name, said, winner")
 def test_pairs(name: str, said: str, winner: str | None, scripted: Scripted) -> None:
     asks, other = ("visual_consistency", "overall") if name == "pvc_judge" else ("overall", "visual_consistency")
     with scripted("judges.j", {"prompt": name, "rule": "agreement"}, lambda chat: said) as judge:

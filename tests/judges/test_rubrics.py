@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from cases import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,16 +51,7 @@ def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
 
 
 # The examples of the public benchmark's own pages (Basic and UGE, commit 3760afd), with what a person reads in them.
-@pytest.mark.parametrize(
-    ("type_", "lines", "expected"),
-    [
-        ("adjust", "Prompt Compliance: 1\nVisual Seamlessness: 1\nPhysical & Detail Fidelity: 1", (1, 1, 1)),
-        ("adjust", "Prompt Compliance: 1\nVisual Seamlessness: 4\nPhysical & Detail Fidelity: 4", (1, 4, 4)),
-        ("style", "Style Fidelity: 1\nContent Preservation: 5\nRendering Quality: 5", (1, 5, 5)),
-        ("style", "Style Fidelity: 5\nContent Preservation: 4\nRendering Quality: 3", (5, 3, 4)),
-        ("action", "Action Fidelity: 5\nIdentity Preservation: 4\nVisual & Anatomical Coherence: 3", (5, 3, 4)),
-    ],
-)
+@each_row("type_, lines, expected")
 def test_published_replies_are_read_by_name(type_, lines, expected):
     reply = f"Brief reasoning: No texture change applied; shell remains textured.\n{lines}"
     assert load("imgedit", type_).read(reply) == (dict(zip(DIMENSIONS, expected, strict=True)), None)
@@ -80,46 +72,7 @@ def test_the_public_sample_replies_of_uge_are_read(end, score):
     assert UGE.read(reply) == ({"score": score}, None)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        LINES,
-        f"Brief reasoning: Good.\n{LINES}\nAverage: 5",
-        "**Instruction Adherence**: 4\n**Editing Quality:** 3\n- *Detail Preservation*: **2**",
-        "1. Instruction Adherence: 4/5\n2. Editing Quality: 3 out of 5\n3. Detail Preservation: 2 (poor)",
-        "| Instruction Adherence | 4 |\n| Editing Quality | 3 |\n| Detail Preservation | 2 |",
-        "Instruction Adherence: 4, Editing Quality: 3, Detail Preservation: 2.",
-        "I would say instruction adherence: 4; editing quality = 3; detail preservation - 2",
-        "Instruction Adherence (1-5): 4\nEditing Quality score: 3\nDetail Preservation: 2 - the hat is gone",
-        "Prompt Compliance: 4.0\nVisual Naturalness: 3\nPhysical & Detail Coherence: 2",
-        "<think>Instruction Adherence: 1</think>\n" + LINES,
-        '```json\n{"Reason": "ok", "Instruction Adherence": 4, "Editing Quality": 3, "Detail Preservation": 2}```',
-        "说明\uff1a很好\n" + LINES.replace(":", "\uff1a").replace("4", "\uff14"),
-        "Instruction Adherence: 2 people are missing.\n" + LINES,
-        LINES + "\n" + LINES,
-        "Prompt Compliance: 4\nVisual Naturalness: 3\nPhysical and Detail: 2",
-        "Prompt Compliance: 4\nVisual Naturalness: 3\nPhysical &amp; Detail Coherence: 2",
-        "指令遵循度\uff1a4分\n编辑质量\uff1a3分\n细节保持\uff1a2分",
-        "提示遵循: 4\n视觉自然度: 3\n物理与细节一致性: 2",
-        LINES.replace("4", "Good (4)").replace("3", "Fair (3/5)").replace("2", "Poor (2)."),
-        LINES.replace(":", "\n"),
-        LINES.replace(": ", "\nRating: "),
-        "### " + LINES.replace(": ", "\n\nScore: ").replace("\nE", "\n\n### E").replace("\nD", "\n\n### D"),
-        LINES.replace(":", "\nIt is as it is.\nScore:"),
-        LINES.replace(":", ""),
-        LINES.replace(":", ": Score of"),
-        LINES.replace("\n", " "),
-        LINES.replace("\n", "<br>"),
-        f"<p>{LINES}</p>",
-        LINES.replace(": ", ": ⭐ "),
-        "The instruction adherence is 4, the editing quality is 3 and the detail preservation is 2.",
-        TABLE,
-        TABLE.replace("| 4 |", "| Hat added | 4 |").replace("| 3 |", "| 1 edge | 3 |").replace("| 2 |", "| wall | 2 |"),
-        json.dumps({"scores": {"instruction_adherence": 4, "editing_quality": 3, "detail_preservation": 2}}),
-        json.dumps({name: {"reason": "of 5 hats 1 is wrong", "score": value} for name, value in NAMED.items()}),
-        json.dumps({"ratings": [{"dimension": name, "score": value} for name, value in NAMED.items()]}),
-    ],
-)
+@each_row("reply")
 def test_what_a_person_reads_is_read(reply):
     assert ADD.read(reply) == (SCORES, None)
 
@@ -277,24 +230,7 @@ def test_every_chat_shows_its_images_and_names_its_scale(scale, aspect):
         assert "Source:[image]Edit:[image]" in text
 
 
-@pytest.mark.parametrize(
-    ("scale", "text", "parts"),
-    [
-        (10, '{"score": [8, 7], "reasoning": "x"}', (8, 7)),
-        (10, '{"reasoning": "as [1, 2] or {3}", "score": [8.5, 7]}', (8.5, 7)),
-        (10, '{"score": [0, 10]}', (0, 10)),
-        (10, '```json\n{"score": ["8", "7/10"], "reasoning": null}\n```', (8, 7)),
-        (10, '{"score": [8/10, 7/10], "reasoning": "x"}', (8, 7)),
-        (10, "{'score': [8, 7], 'reasoning': 'the child's hat'}", (8, 7)),
-        (10, '{"score": [8, 7], "reasoning": "cut', (8, 7)),
-        (10, '<think>first [1, 1], {"score": [2, 2]}</think>{"score": [8, 7]}', (8, 7)),
-        (25, '{"score": [20, "10/25"]}', (20, 10)),
-        (25, '{"score": [25, 0.5]}', (25, 0.5)),
-        *((10, text, (8, 7)) for text in ("[8, 7]", "```json\n[8, 7]\n```", "Score: [8, 7]", "It is good.\n[8, 7]")),
-        (10, '{"Score": ["8", 7], "reasoning": "x", "confidence": 0.9}', (8, 7)),
-        (10, '{"result": {"scores": [8, 7], "reasoning": "x"}}', (8, 7)),
-    ],
-)
+@each_row("scale, text, parts")
 def test_unambiguous_scores_are_read(scale, text, parts):
     assert numbers_in(pointwise(scale, "visual_consistency"), text) == (parts, min(parts) * 10 / scale, None)
 

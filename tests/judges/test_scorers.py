@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cases import each_row
 from pictures import png
 from tiny_models import clip_folder, dinov2_folder
 from torch import nn
@@ -197,15 +198,7 @@ def test_what_decides_a_baseline_is_its_kind_code_and_weights(tmp_path: Path) ->
     assert told(kind="clip_i", model=str(folder)) != first
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"kind": "clip_q"}, "did you mean clip_"),
-        ({"kind": "clip_t"}, r"scorers\.x\.model must name a CLIP"),
-        ({"kind": "clip_d", "model": "m", "against": "truth"}, r"scorers\.x\.against cannot be truth"),
-        ({"kind": "clip_i", "model": "nowhere"}, r"scorers\.x\.model: no folder nowhere"),
-    ],
-)
+@each_row("given, said")
 def test_a_wrong_setting_is_one_line(given: dict[str, str], said: str) -> None:
     with pytest.raises(ParamsError, match=said):
         open_scorer("scorers.x", given)

@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from cases import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,14 +81,7 @@ def test_the_trained_judges_question_is_its_own(tmp_path):
     assert style("pvc") != style("decision")
 
 
-@pytest.mark.parametrize(
-    ("more", "what"),
-    [
-        ("words:\n  them: {file: .netrc, url: http://h}\n", "words"),
-        ("replace: {a: b}\n", "replace"),
-        ("sides: {Image A: (a+)+$}\n", "sides"),
-    ],
-)
+@each_row("more, what")
 def test_a_strangers_prompt_beside_weights_reads_no_file_and_brings_no_pattern(tmp_path, more, what):
     record("full", tmp_path)
     file = tmp_path / prompts.RECORDED
@@ -174,24 +168,7 @@ def test_the_reason_never_decides(name, winner, reason):
         assert found == winner or ("</think>" in reason and found is None and why)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "winner"),
-    [
-        ("reason_first", "{'reason': 'same', 'winner': 'Tie'}", "Tie"),
-        ("reason_first", '{"reason": "the "Image B" sign", "winner": "Image A"}', "Image A"),
-        ("reason_first", '```\n{"reason": "x", "winner": "Image A",}\n```', "Image A"),
-        ("reason_first", '{"reason": "two\nlines", "winner": "Image B"}', "Image B"),
-        ("reason_first", '{"reason": "two\nlines {x}", "winner": "Image B"}', "Image B"),
-        ("reason_first", '{"winner": "Image B", "reason": "the other order"}', "Image B"),
-        ("reason_last", '{"winner": "Image B", "reason": "Image A lost the', "Image B"),
-        ("reason_last", '{winner: "Tie", reason: "Image A, Image B"}', "Tie"),
-        ("reason_last", 'thought {"winner": "Image A"}</think>{"winner": "Tie", "reason": ""}', "Tie"),
-        ("decision", '```json\n{"winner": "Image B"}\n```', "Image B"),
-        ("decision", "{'winner': 'Tie'}", "Tie"),
-        ("decision", '{"winner": "Image A"', "Image A"),
-        ("decision", 'Sure: {"winner": "Image A",}', "Image A"),
-    ],
-)
+@each_row("name, text, winner")
 def test_slips_are_mended(name, text, winner):
     assert style(name).read(text) == (winner, None)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import each_row
 from pictures import png
 from table_files import jsonl
 from tiny_models import clip_folder
@@ -34,25 +35,9 @@ def sink() -> ImageSink:
 SETTING = read("scorer_data.x", AdieeSource, GIVEN | {"bad": ["sdedit"], "good": ["magicbrush"]})
 
 
-@pytest.mark.parametrize(
-    ("sample", "rule", "label"),
-    [
-        (EditFeatures("truth", "gt", clip_d=-1.0), "truth", 1.0),
-        (EditFeatures("input", None, 0.0, 0.1, 0.1), "input", 0.0),
-        (EditFeatures("edit", "sdedit", 0.9, 1.0, 1.0), "bad_editor", 0.0),
-        (EditFeatures("edit", "magicbrush", -1e-9, 1.0, 1.0), "clip_d_negative", 0.0),
-        (EditFeatures("edit", "magicbrush", 0.0, 0.79, 0.59), "unlike_truth", 0.0),
-        (EditFeatures("edit", "magicbrush", 0.0, 0.8, 0.59), "good_editor_unsure", 0.5),
-        (EditFeatures("edit", "magicbrush", 0.0, 0.79, 0.6), "good_editor_unsure", 0.5),
-        (EditFeatures("edit", "magicbrush", 0.19, 0.9, 0.9), "good_editor_unsure", 0.5),
-        (EditFeatures("edit", "magicbrush", 0.2, 0.9, 0.9), "good_editor", 1.0),
-        (EditFeatures("edit", "magicbrush", 0.2, None, None), "good_editor", 1.0),
-        (EditFeatures("edit", "flux", 0.9, 0.9, 0.9), None, None),
-        (EditFeatures("edit", "magicbrush", None, 0.9, 0.9), None, None),
-    ],
-)
-def test_the_first_rule_that_fits_decides(sample: EditFeatures, rule: str | None, label: float | None) -> None:
-    assert adiee.rule_of(sample, (0.8, 0.6), SETTING) == rule
+@each_row("sample, rule, label")
+def test_the_first_rule_that_fits_decides(sample: list, rule: str | None, label: float | None) -> None:
+    assert adiee.rule_of(EditFeatures(*sample), (0.8, 0.6), SETTING) == rule
     if rule is not None:
         assert adiee.RULES[rule][0] == label
         assert adiee.RULES[rule][1].endswith(f": {label:g}")
@@ -283,17 +268,7 @@ def test_a_table_and_peoples(tmp_path: Path):
     assert {"a broken image", "scores that cannot be read", "a score outside of 1..5"} <= set(to.dropped)
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"scores": "[1, 2"}, "cannot be read"),
-        ({"scores": 3}, "cannot be read"),
-        ({"adherence": 1, "quality": 2}, "without a score"),
-        ({"scores": [1, None, 2]}, "without a score"),
-        ({"scores": [1, float("nan"), 2]}, "outside of 1..5"),
-        ({"scores": [0, 1, 2]}, "outside of 1..5"),
-    ],
-)
+@each_row("values, words")
 def test_scores_that_are_none(values: dict[str, Any], words: str):
     with pytest.raises(RowError, match=words):
         data.scores_of(values)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from cases import each_row, tables
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -137,18 +138,7 @@ def test_pareto_tolerates_a_millionth():
         assert (("b", "a") in tiers_of(outcome)) is stands
 
 
-@pytest.mark.parametrize(
-    ("emd", "dino", "reason"),
-    [
-        ([5.0, 1.0], [0.1, 0.9], None),
-        ([5.0, 1.0], [0.9, 0.1], "votes"),
-        ([5.0, 5.0], [0.5, 0.5], "votes"),
-        ([5.0, 5.0], [0.1, 0.5], None),
-        ([1.0, 5.0], [None, 0.5], "votes"),
-        ([5.0, 1.0], [None, 0.5], None),
-        ([None, 1.0], [0.1, None], "no_secondary_comparable"),
-    ],
-)
+@each_row("emd, dino, reason")
 def test_votes_of_the_secondary_measures(emd, dino, reason):
     voted = AreaRule("edit", "ssim", 1, 0.6, -0.6, secondary=(("emd", -1), ("dino", 1)))
     outcome = build_pairs(one_area([0.0, 1.0], emd=emd, dino=dino), [voted], mode="head_tail")
@@ -258,31 +248,7 @@ RECIPE = Recipe("t", (("edit_area", ("ssim", "lpips")), ("unedit_area", ("emd", 
 AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
 OF_PEOPLE = [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)]
 # Source: table "Training pairs" of GEditBench v2's configuration (arXiv 2603.28547).
-PAPER = {
-    "color_alter": [
-        ("edit_area", "L_channel_ssim", 1, 0.67, -0.60, [("dinov3_structure_similarity", 1)]),
-        ("unedit_area", "lpips", -1, 0.64, -0.17, [("emd_both_sides", -1)]),
-    ],
-    "material_alter": [
-        ("edit_area", "depth_ssim", 1, 0.63, -0.28, [("dinov3_structure_similarity", 1)]),
-        ("unedit_area", "lpips", -1, 0.63, -0.19, [("emd_both_sides", -1)]),
-    ],
-    "ps_human": [
-        ("edit_area", "face_ID_sim", 1, 0.64, -0.26, OF_PEOPLE),
-        ("unedit_area", "lpips", -1, 0.68, -0.24, [("bg_faceID_sim", 1)]),
-    ],
-    "motion_change": [
-        ("edit_area", "face_ID_sim", 1, 0.63, -0.42, OF_PEOPLE),
-        ("unedit_area", "lpips", -1, 0.64, -0.44, [("bg_faceID_sim", 1)]),
-    ],
-    "oref": [("edit_area", "sam_dino_cls_sim", 1, 0.62, -0.56, [("sam_clip_cls_sim", 1)])],
-    "object_extraction": [("edit_area", "sam_dino_cls_sim", 1, 0.69, -0.59, [("sam_clip_cls_sim", 1)])],
-    "size_adjustment": [
-        ("edit_area", "sam_dino_cls_sim", 1, 0.65, -0.57, [("sam_clip_cls_sim", 1)]),
-        ("unedit_area", "lpips", -1, 0.66, -0.24, [("emd_both_sides", -1)]),
-    ],
-    "cref": [("edit_area", "max_match_face_ID_sim", 1, 0.53, -0.68, [])],
-}
+PAPER = tables(__file__)["PAPER"]
 # The measures are the reference's, the thresholds ours.
 UNTHRESHOLDED = ("subject_add", "subject_remove", "subject_replace", "text_editing")
 OURS = [("unedit_area", "lpips", -1, 0.64, -0.20, [("emd_both_sides", -1), ("ssim", 1)])]
@@ -372,19 +338,7 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
         rules_of({"t": {"unedit_area": second}})
 
 
-@pytest.mark.parametrize(
-    ("thresholds", "words"),
-    [
-        ({}, r"thresholds\.t is missing"),
-        ({"t": {}}, r"thresholds\.t is missing"),
-        ({"t": {"sky": AREA}}, r"thresholds\.t\.sky is 'sky'; known: edit_area"),
-        ({"t": {"edit_area": {"primary": "ssim", "elite": 0.6}}}, r"edit_area\.failure is missing"),
-        ({"t": {"edit_area": AREA | {"failure": 0.7}}}, r"edit_area\.failure is 0\.7, above elite, 0\.6"),
-        ({"t": {"edit_area": AREA | {"primary": "lpipz"}}}, r"edit_area\.primary is 'lpipz'; did you mean lpips\?"),
-        ({"t": {"edit_area": AREA | {"primary": "emd"}}}, r"does not take in edit_area: ssim, lpips"),
-        ({"t": {"edit_area": AREA | {"secondary": ["emd"]}}}, r"edit_area\.secondary is emd, which pipelines/"),
-    ],
-)
+@each_row("thresholds, words")
 def test_thresholds_that_cannot_be_right_are_named(thresholds: Any, words: str) -> None:
     with pytest.raises(params.ParamsError, match=words):
         rules_of(thresholds)

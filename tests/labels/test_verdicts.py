@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_row
 from chat_client import chat_server
 from fake_server import Server
 from hypothesis import given
@@ -128,18 +129,7 @@ def answer(winner: str | None, reason: str | None = None) -> BothOrders:
     return BothOrders(forward, mirrored(forward), forward)
 
 
-@pytest.mark.parametrize(
-    ("winners", "wanted"),
-    [
-        (["Image A"], "Image A"),
-        (["Image A", "Image A", "Image B"], "Image A"),
-        (["Image A", "Image B"], "Tie"),
-        (["Image A", "Image B", "Tie"], "Tie"),
-        (["Image B", None, None], "Image B"),
-        (["Image B", "Tie", "Tie"], "Tie"),
-        ([None, None], None),
-    ],
-)
+@each_row("winners, wanted")
 def test_the_majority_of_the_judges_decides_and_who_says_nothing_has_no_vote(winners: list, wanted: str | None) -> None:
     answers = {f"j{n}": answer(each, None if each else "prose") for n, each in enumerate(winners)}
     verdict = verdicts.over_judges(answers)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cases import each_row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -99,41 +100,13 @@ def place(tmp_path: Path) -> Path:
 
 
 SOUND = (PIPELINES / "object_centric/color_alter.yaml").read_text()
-WRONG = [  # what stands in the file, what in its place, what is said; the line that is named where it is another
-    ("  - lpips", "  - lpipz", "unedit_area: unknown measure 'lpipz'; did you mean lpips. known: .*emd.*lpips"),
-    ("  - lpips", "  - 3", "areas.unedit_area.0: 3 is not of type 'string'"),
-    ("  - lpips", "  - ssim", "has non-unique elements", "  unedit_area:"),
-    ("  - lpips", "  - face_ID_sim", "face_ID_sim can be taken in edit_area, image only"),
-    ("  edit_area:", "  edit_are:", "unknown key 'edit_are' in areas; known: edit_area, image, object"),
-    ("  edit_area:", "  unedit_area:", "the key 'unedit_area' stands twice, first in line 11"),
-    ("  parser: edited_objects", "  parser: nope", "unknown prompt 'nope'; known: added_obj"),
-    ("  grounder: objects", "  grounder: nope", "unknown prompt 'nope'; known: objects"),
-    ("  images: source", "  images: sauce", "unknown 'sauce'; known: source, edited, both"),
-    ("image_side: 2048", "image_side: 2k", "image_side: '2k' is not of type 'integer'"),
-    ("image_side: 2048", "image_side: .nan", "image_side is not finite"),
-    ("image_side: 2048", "image_side: true", "image_side: True is not of type 'integer'"),
-    ("image_side: 2048", "image_size: 2048", "unknown key 'image_size'; known: areas, changed_area"),
-    ("image_side: 2048", "image_side: 2001-02-30", "day is out of range"),
+
+
+@each_row(
+    "wrong",
     ("image_side: 2048", f"image_side: {'9' * 5000}", "the limit .4300 digits. for integer"),
-    ("image_side: 2048", "7: 2048", "a key must be a text"),
-    ("image_side: 2048", "<<: {image_side: 2048}", "a key must be a text"),
-    ("image_side: 2048\n", "", "'image_side' is a required property", "task: color_alter"),
-    ("task: color_alter", "task: other", "task is 'other' in the place of 'color_alter'"),
-    ("pipeline: object_centric", "pipeline: human_centric", "in the place of 'object_cent"),
-    ("pipeline: object_centric", "pipeline: vlm", "unknown 'vlm'; known: object_centric"),
-    ("  - lpips", "  - [lpips", "expected", "  edit_area:"),
-    (
-        "image_side: 2048",
-        "image_side: 2048\njudge: {prompt: decision, dimension: visual_quality, in_group_pairs: 1}",
-        "judge means nothing in the pipeline object_centric",
-        "regions:",
-    ),
-    ("  - lpips", "\t- lpips", "cannot start any token"),
     ("image_side: 2048", f"image_side: {'[' * 2000}{']' * 2000}", "lists or mappings stand in each other too deeply"),
-]
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong[1].strip().split("\n")[0][:40] or "missing")
+)
 def test_what_is_wrong_is_named_with_its_line(place: Path, wrong: tuple[str, ...]) -> None:
     old, new, message, line = (*wrong, wrong[0])[:4]
     assert f"\n{SOUND}".count(f"\n{old}") == 1
@@ -151,20 +124,7 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
         load_recipe(place)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            "prompt: decision",
-            "prompt: decide",
-            r":5: judge: unknown prompt 'decide'; known: .*decision, .*pvc",
-        ),
-        ("dimension: visual_consistency", "dimension: beauty", ":6: judge.dimension: unknown 'beauty'; known: visual"),
-        ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
-        ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),
-        ("  in_group_pairs: 6\n", "", ":4: judge: 'in_group_pairs' is a required property"),
-    ],
-)
+@each_row("old, new, message")
 def test_what_is_wrong_in_a_judged_recipe(tmp_path: Path, old: str, new: str, message: str) -> None:
     (tmp_path / "vlm_as_a_judge").mkdir()
     file = tmp_path / "vlm_as_a_judge/sref.yaml"

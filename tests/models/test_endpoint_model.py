@@ -16,6 +16,7 @@ from typing import Any
 
 import openai
 import pytest
+from cases import each_row
 from chat_client import ask, chat_server, kept, picture, questions, setting, settled
 from fake_server import Server
 
@@ -203,16 +204,7 @@ def test_unreadable_replies_are_asked_again_with_sampling_and_then_kept(tmp_path
     assert len({body["seed"] for body in ours if body["temperature"] == 0.7}) == 2
 
 
-@pytest.mark.parametrize(
-    ("refused", "sent", "words"),
-    [
-        (["logprobs", "top_logprobs"], {}, {}),
-        (["max_tokens"], {"max_completion_tokens": 24}, {}),
-        (["response_format"], {"max_tokens": 24}, {}),
-        (["temperature"], {}, {"refuse_words": "'temperature' does not support 0.0 with this model. Only 1 is."}),
-        (["response_format"], {"max_tokens": 24}, {"refuse_words": "the grammar cannot be compiled"}),
-    ],
-)
+@each_row("refused, sent, words")
 def test_options_that_an_endpoint_refuses_are_left_out(tmp_path, refused, sent, words) -> None:
     with chat_server(refuse=refused, **words) as server:
         how = setting(server.url, max_in_flight=2, reasoning_effort="low")

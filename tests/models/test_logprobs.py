@@ -6,6 +6,7 @@ import math
 import re
 
 import pytest
+from cases import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,18 +48,7 @@ def test_any_split_of_the_reply_gives_the_same_probability(cuts: list[int], a: f
     assert p_a(stream(cuts, a, 0.98 - a)) == pytest.approx(a / 0.98)
 
 
-@pytest.mark.parametrize(
-    ("text", "top", "expected"),
-    [
-        (" A", {" A": 0.5, ' A"': 0.1, " B": 0.2, " About": 0.15, " a": 0.04}, 0.6 / 0.8),  # " About" only begins alike
-        ("A", {"A": 0.999} | {f"t{n}": 0.00001 for n in range(19)}, 1.0),  # B is too unlikely to be listed
-        ("Image A", {"Image A": 0.6, "Image": 0.4}, None),  # B is behind the shorter token
-        ("A", {"A": 0.6}, None),  # B is not among the likeliest
-        ("A", {"A": 0.6, "x": 0.3, "y": 0.05}, None),
-        ("A", {}, None),
-        ("A", {"x": 1.0}, None),
-    ],
-)
+@each_row("text, top, expected")
 def test_tokens_of_one_side_are_summed_where_both_are_known(text, top, expected) -> None:
     found = p_a([token(REPLY[: REPLY.index(text, LETTER - 6)], {}), token(text, top), token('"}', {})])
     assert found == (None if expected is None else pytest.approx(expected))

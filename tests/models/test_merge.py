@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import each_row
 from peft import LoraConfig, PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -253,22 +254,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     refuses(tmp_path / "e", adapter_dir, tmp_path, "no processor", FileNotFoundError)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"r": 0}, "r: 0 is less"),
-        ({"r": "4"}, "r: '4' is not of type 'integer'"),
-        ({"lora_alpha": float("nan")}, "NaN is no JSON number"),
-        ({"alpha_pattern": {"q_proj": 1e300}}, r"alpha_pattern\.q_proj: 1e\+300 is greater"),
-        ({"lora_alpha": None}, "lora_alpha: None is not"),
-        ({"peft_type": None}, "peft_type: None is not one of"),
-        ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern.q_proj: 'x' is not of type 'integer'"),
-        ({"target_modules": 5}, "target_modules: 5 is not"),
-        ({"target_modules": "(q_proj"}, "target_modules: .q_proj is no regular expression"),
-        ({"exclude_modules": "(([a-z_.0-9])+)+!"}, "exclude_modules: .* takes too long to match"),
-        ({"modules_to_save": [["lm_head"]]}, "modules_to_save.0.: .* is not of type 'string'"),
-    ],
-)
+@each_row("change, words")
 def test_adapters_with_broken_settings(change, words, bases, adapter_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(merge_adapters, "SECONDS", 2.0)
     broken = broken_base(adapter_dir, tmp_path / "broken", "adapter_config.json", lambda config: config.update(change))
@@ -459,17 +445,7 @@ def test_killed_in_the_middle(before: bool, bases: Bases, adapter_dir: Path, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"merged"}
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("processor_config.json", "["),
-        ("processor_config.json", "{}"),
-        ("processor_config.json", '{"image_processor": {"size": 224}}'),
-        ("preprocessor_config.json", '{"size": {"shortest_edge": "many", "longest_edge": 1}}'),
-        ("preprocessor_config.json", '{"min_pixels": "1", "max_pixels": "2"}'),
-        ("train_settings.json", "["),
-    ],
-)
+@each_row("file, content")
 def test_a_broken_file_beside_an_adapter_is_named(file, content, bases, adapter_dir, tmp_path):
     shutil.copytree(adapter_dir, tmp_path / "adapter")
     (tmp_path / "adapter" / file).write_text(content)

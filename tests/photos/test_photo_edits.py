@@ -13,6 +13,7 @@ import pytest
 import tiny_hub
 import tiny_models
 import yaml
+from cases import each_row
 from chat_client import grounding_server
 from PIL import Image
 
@@ -121,23 +122,7 @@ def test_the_published_record_is_read_and_written(published: dict) -> None:
     assert read(published).object[0] == photo.object[0], "runs as a list are the same mask"
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "reason"),
-    [
-        (("path",), None, "missing field"),
-        (("resolution",), [72, 96], "missing field"),
-        (("segmentation", "box_format"), "xywh", "wrong type"),
-        (("segmentation", "object"), {"a": 1}, "wrong type"),
-        (("segmentation", "object", 0, "bbox"), [1, 2, 3], "wrong type"),
-        (("segmentation", "object", 0, "bbox"), [300, 300, 400, 400], "empty box"),
-        (("segmentation", "object", 0, "bbox"), [40, 40, 20, 20], "empty box"),
-        (("resolution",), {"height": 900_000, "width": 900_000}, "wrong type"),
-        (("segmentation", "object", 0, "mask"), "iRVV1...", "broken mask"),
-        (("segmentation", "object", 0, "mask"), 3, "broken mask"),
-        (("segmentation", "object", 0, "class_name"), " ", "empty field"),
-        (("segmentation", "object", 0, "score"), "high", "wrong type"),
-    ],
-)
+@each_row("place, value, reason")
 def test_a_record_that_cannot_be_used_says_why(published: dict, place: tuple, value: object, reason: str) -> None:
     node = published
     for part in place[:-1]:

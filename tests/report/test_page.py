@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import report_data
+from cases import each_row
 from pictures import png
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -119,22 +120,7 @@ def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
     assert opened.locator("#leaderboard tbody").inner_text() != before
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kind", "arena"),
-        ("task", "color_alter"),
-        ("tier", "dropped: unedited"),
-        ("model", "box"),
-        ("judge", "base"),
-        ("answer", "right"),
-        ("answer", "wrong"),
-        ("answer", "undecided"),
-        ("answer", "disagree"),
-        ("answer", "order"),
-        ("answer", "failed"),
-    ],
-)
+@each_row("name, value")
 def test_filters_leave_the_pairs_that_they_name(opened: Page, site: Path, name: str, value: str) -> None:
     opened.select_option(f"#filter-{name}", value)
     said = opened.locator("#gallery [role=status]").inner_text()

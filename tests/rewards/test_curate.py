@@ -13,6 +13,7 @@ import program
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from cases import each_row
 from chat_client import chat_server
 from pictures import png
 from pixel_scorer import PixelScorer
@@ -143,16 +144,7 @@ def test_pairs_inside_a_file_and_broken_ones() -> None:
     assert set(chosen) == {f"mine-00000{n}" for n in range(3)}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--scorer", "dino_i"), "either --pairs, or"),
-        (("--pairs", "none.parquet", "--scorer", "dino_i"), "none.parquet"),
-        (("--pairs", "none.parquet", "--scorer", "dino_i", "--share", "2"), "--share 2: above 0"),
-        (("--pairs", "mine.parquet", "--scorer", "best"), "no judge, scorer or rater 'best'; known: dino_i"),
-        (("--pairs", "mine.parquet", "--rater", "best"), "no judge, scorer or rater 'best'"),
-    ],
-)
+@each_row("options, said")
 def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str) -> None:
     parquet(Path("mine.parquet"), [{"source_image": png(1), "edited_image": png(2), "instruction": "x"}])
     Path("params.yaml").write_text("scorers: {}\n")

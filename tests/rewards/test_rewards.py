@@ -19,6 +19,7 @@ import httpx2
 import numpy as np
 import pytest
 import requests
+from cases import each_row
 from killing import wait_until
 from pictures import many_scans, picture
 from PIL import Image
@@ -455,17 +456,7 @@ def test_a_win_rate_is_that_within_the_edits_of_one_source_and_instruction() -> 
     np.testing.assert_array_equal(unpickled(reply)["outputs"][4:], [math.nan] * 4, "broken, or alone")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            {"reward": "beauty"},
-            "reward_service.reward is 'beauty'; pixels has overall, calibrated, win_rate, likeness, brightness",
-        ),
-        ({"api_key_env": "NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set"),
-        ({"sources": "/no/such/folder"}, "reward_service.sources: no folder"),
-    ],
-)
+@each_row("change, words")
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
         RewardService(PixelScorer(), "pixels", read("reward_service", RewardSetting, SETTING | change))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from cases import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -75,15 +76,7 @@ def test_agreement_is_over_the_models_of_both() -> None:
     assert opposite["high"] == pytest.approx(math.tanh(math.atanh(-0.8) + half))
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "why"),
-    [
-        ("model,elo\na,1\n", "rating", "no column rating"),
-        ("model,elo\na,high\n", "elo", "row 1, column elo: no number: 'high'"),
-        ("model,elo\na,1\nb,nan\n", "elo", "row 2, column elo: no number: 'nan'"),
-        (None, "elo", "no such file"),
-    ],
-)
+@each_row("text, column, why")
 def test_a_board_that_cannot_be_read_is_named(tmp_path: Path, text: str | None, column: str, why: str) -> None:
     if text:
         (tmp_path / "b.csv").write_text(text)

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,48 +129,9 @@ def test_a_key_can_be_read_as_what_it_was_made_of(prompt, models):
         assert {f"{way[0]}_pair_{way[1]}_vs_{way[2]}" for way in ways} == {f"{prompt}_pair_{a}_vs_{b}"}
 
 
-ONE = lines(GOOD[:1])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "m.jsonl: the file is empty"),
-        ("\n\n", "m.jsonl: no matches"),
-        (ONE + '{"key": "p2_pair_a_vs_b", "win', "m.jsonl: line 2: not JSON"),
-        (ONE + '{"key": "p2_pair_a_vs_b"', "m.jsonl: line 2: not JSON"),
-        (ONE + "\n{", "m.jsonl: line 3: not JSON"),
-        (ONE + '{"key": "p2_pair_a_vs_b", "winner": NaN}\n', "m.jsonl: line 2: not JSON"),
-        (ONE + '{"key": 7, "winner": "Tie"}\n', "m.jsonl: line 2: key must be text, not 7"),
-        (ONE + "[1, 2]\n", "m.jsonl: line 2: an object is expected"),
-        (ONE + '{"key": "p2_pair_a_vs_b", "result": "Tie"}\n', "m.jsonl: line 2: result and results must be objects"),
-        (ONE + '\n{"key": "p2_pair_a_vs_b", "winner": "A"}\n', "m.jsonl: line 3: winner 'A' is none of Image A"),
-        (ONE + '{"key": "p2_pair_a_vs_b", "winner": ""}\n', "m.jsonl: line 2: winner '' is none of"),
-        (ONE + '{"winner": "Tie"}\n', "m.jsonl: line 2: no key"),
-        (ONE + "null\n", "m.jsonl: line 2: an object is expected"),
-        ("null\n", "m.jsonl: line 1: an object is expected"),
-        ("{}\n", "m.jsonl: line 1: no key"),
-        ('{"p_pair_a_vs_b": {}} null\n', "m.jsonl: line 1: not JSON"),
-        ('{"p_pair_a_vs_b": {"winner": "Tie"}}\n{}\n', "m.jsonl: line 2: no key"),
-        ('{"p_pair_a_vs_b": {"winner": "Tie"}, "q_pair_a_vs_b": {"winner": "?"}}\n', "m.jsonl: line 1: winner '\\?'"),
-        (ONE + '{"key": "p2_a_b", "winner": "Tie"}\n', "m.jsonl: line 2: key 'p2_a_b' is no <prompt>_pair_"),
-        (ONE + '{"key": "_pair_a_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: key '_pair_a_vs_b' is no"),
-        (ONE + '{"key": "p2_pair_a_vs_", "winner": "Tie"}\n', "m.jsonl: line 2: key 'p2_pair_a_vs_' is no <prompt>"),
-        (ONE + '{"key": "p2_pair_b_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: 'b' meets itself"),
-        (ONE * 2, "m.jsonl: line 2: the match 'p1', 'a', 'b' occurs for the second time, after .*m.jsonl: line 1"),
-        ('{"id": 3}\n', "m.jsonl: line 1: no key, and no object with a winner under one"),
-        ('{"key": "p2_pair_a_vs_b"}\n', "m.jsonl: no match has a winner"),
-        (b'{"key": "\xff_pair_a_vs_b", "winner": "Tie"}\n', "m.jsonl: line 1: not JSON"),
-        ("key,winner\n", "m.csv: no matches"),
-        (b"key,winner\np_pair_a_vs_b,\xff\n", "m.csv: not readable as CSV"),
-        ("key,winner\np_pair_a_vs_b,Tie\np_pair_a", "m.csv: not readable as CSV"),
-        ("key,winner\np_pair_a_vs_b,Tie\np_pair_a_vs_c,Ima", "m.csv: match 2: winner 'Ima' is none of"),
-        ("key,winner\np_pair_a_vs_b,NaN\n", "m.csv: match 1: winner 'NaN' is none of"),
-        ("prompt,model_a,model_b,winner\np,a,,Tie\nq,a,b,Tie\n", "m.csv: match 1: no model_b"),
-        ("prompt,winner\np,Tie\n", "m.csv: neither a key nor prompt, model_a, model_b"),
-    ],
-)
+@each_row("content, message")
 def test_malformed_lines_are_named(tmp_path, content, message):
+    content = content.replace("ONE", lines(GOOD[:1])).encode("latin-1")
     file = saved(tmp_path, content, message.partition(":")[0])
     with pytest.raises(matches.MatchError, match=message):
         matches.load([file])

@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from cases import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,18 +128,7 @@ def test_circular_triads_match_kendall_and_babington_smith(size, bits):
     assert result["triples"] == result["scored"] == size * (size - 1) * (size - 2) / 6
 
 
-@pytest.mark.parametrize(
-    ("answers", "circular", "inconsistent"),
-    [
-        ([A, A, A], 0, 0),  # a over b and c, b over c
-        ([A, B, A], 1, 1),  # a over b, c over a, b over c
-        ([TIE, TIE, TIE], 0, 0),
-        ([TIE, TIE, A], 0, 1),  # a = b, a = c, b over c
-        ([TIE, A, A], 0, 0),  # a = b, both over c
-        ([A, TIE, A], 0, 1),  # a over b, b over c, a = c
-        ([A, TIE, B], 0, 0),  # a and c, equal, over b
-    ],
-)
+@each_row("answers, circular, inconsistent")
 def test_triples_with_ties_by_hand(answers, circular, inconsistent):
     result = transitivity(*rows(answers))
     assert (result["circular"], result["inconsistent"]) == (circular, inconsistent)

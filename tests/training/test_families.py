@@ -17,6 +17,7 @@ import pytest
 import tiny_families
 import torch
 import transformers
+from cases import each_row
 from peft import LoraConfig, PeftModel, get_peft_model
 from pictures import png
 from pixel_scorer import Served
@@ -134,14 +135,7 @@ def test_a_judge_is_trained_merged_and_served(family, pairs, pictures, tmp_path)
     assert said["choices"][0]["message"]["content"] == answers[3].text
 
 
-@pytest.mark.parametrize(
-    ("name", "now", "then"),
-    [
-        ("qwen2_5_vl", "model.language_model.", "model."),
-        ("gemma3", "model.language_model.", "language_model.model."),
-        ("internvl", "model.language_model.", "language_model.model."),
-    ],
-)
+@each_row("name, now, then")
 def test_an_adapter_whose_parts_had_other_names_when_it_was_trained(name, now, then, pictures, tmp_path) -> None:
     """As adapters on the hub of transformers before 4.52 have them."""
     base = tiny_families.save(name, tmp_path / "base")

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tiny_models
+from cases import each_row
 from skimage import data
 from tiny_people import (
     ARCFACE,
@@ -268,18 +269,7 @@ def test_a_face_that_cannot_be_cut_out_is_none(tmp_path, folder, crowd, distance
 # Settings and files.
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"folder": "/nowhere"}, r"measures.faces.detector: no file /nowhere/det_10g.onnx; give a folder"),
-        ({"detector": "scrfd.onnx"}, r"measures.faces.detector: no file .*scrfd.onnx"),
-        ({"recognizer": "glintr100.onnx"}, r"measures.faces.recognizer: no file .*glintr100.onnx"),
-        ({"landmarks": "2d68.onnx"}, r"measures.faces.landmarks: no file .*2d68.onnx"),
-        ({"detector": "../det_10g.onnx"}, r"measures.faces.detector must be a file's name"),
-        ({"side": 100}, r"measures.faces.side must be a multiple of 32"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
+@each_row("given, said")
 def test_a_wrong_setting_or_missing_file_is_one_error_by_name(folder, given, said) -> None:
     with pytest.raises(params.ParamsError, match=said):
         InsightFaces("measures.faces", setting(folder, **given))

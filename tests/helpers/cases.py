@@ -1,0 +1,25 @@
+"""Tables of tests, which lie in a YAML file beside the module that reads them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+
+def tables(module: str) -> dict[str, Any]:
+    """A module's tables, by name. module: its `__file__`."""
+    return yaml.load(Path(module).with_suffix(".yaml").read_bytes(), Loader=yaml.CSafeLoader)
+
+
+def each_row(names: str, *more: object) -> Callable[[Callable], Callable]:
+    """Runs a test with each row of the table of its name. names: of the parameters, with commas, as a row has them.
+
+    more: rows that no YAML file can hold."""
+
+    def with_rows(test: Callable) -> Callable:
+        rows = tables(test.__code__.co_filename)[test.__name__]
+        return pytest.mark.parametrize(names, [*rows, *more])(test)
+
+    return with_rows
