@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cases import yaml_beside
 from clone import Clone
 
 from tools.trials import at_rest, faults
@@ -24,20 +25,8 @@ def repository(small_graph: Path, tmp_path: Path) -> Iterator[Clone]:
 def test_faults_are_survived(repository: Clone) -> None:
     """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
     before = faults.results(repository.folder)
-    tried = {  # damages first: files that a kill has left empty would have to be made before they are damaged
-        "damaged: cut": "candidates@leaky",
-        "damaged: noise": "candidates@box",
-        "damaged: null": "annotate@color_alter",
-        "kill stage": "annotate@color_alter",
-        "term worker": "candidates@box",
-        "kill dvc": "filter",
-        "term group": "candidates@box",
-        "hang": "candidates@leaky",
-        "clock 1970": "filter",
-        "kill group": "train_pairs",
-    }
     said = ""
-    for seed, (name, target) in enumerate(tried.items()):
+    for seed, (name, target) in enumerate(yaml_beside(__file__)["TRIED"].items()):
         run = faults.Run(repository.folder, target, random.Random(seed))
         faults.FAULTS[name][1](run)
         assert not faults.left_over(repository.folder), name

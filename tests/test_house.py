@@ -5,6 +5,7 @@ from collections import Counter
 
 import grimp
 import pytest
+import yaml
 
 from editjudge.core.code import SOURCE
 
@@ -56,6 +57,14 @@ def test_a_stage_imports_no_stage() -> None:
 def test_no_module_imports_itself_in_a_circle(module: str) -> None:
     for other in GRAPH.find_modules_directly_imported_by(module):
         assert module not in GRAPH.find_upstream_modules(other), f"{module} and {other} import each other"
+
+
+def test_every_table_beside_a_test_is_read() -> None:
+    for file in (SOURCE.parent / "tests").rglob("test_*.yaml"):
+        text = file.with_suffix(".py").read_text()
+        assert [
+            name for name in yaml.safe_load(file.read_text()) if name not in text and "in yaml_beside" not in text
+        ] == []
 
 
 def test_no_class_name_stands_twice() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import program
 import pytest
+from cases import yaml_beside
 from clone import ROOT, Clone
 
 from editjudge.core import images
@@ -25,16 +26,7 @@ SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT / "../shared")) / "data/re
 DOC = (ROOT / "docs/own_edits.md").read_text()
 MODELS = ("first", "second", "third")
 SIDE = 192
-# key: task, instruction, source, edits, boxes in shares of the sides
-REAL = {
-    "girl": ("subject_add", "Add pendant with a ruby around this girl's neck.", "step1x/source/0000.jpg",
-             ["step1x/edited_en/0000.jpg"], [(0.4, 0.42, 0.6, 0.6)]),
-    "parrot": ("subject_add", "Add a green bowl on the branch", "editreward/source_img_1.png",
-               [f"editreward/target_img_{n}.png" for n in (1, 2, 3)],
-               [(0.7, 0.41, 0.94, 0.53), (0.5, 0.59, 0.7, 0.72), (0.25, 0.46, 0.7, 0.74)]),
-    "jacket": ("material_alter", "Change the outerwear to be made of top-grain calfskin.", "step1x/source/0002.jpg",
-               ["step1x/edited_en/0002.jpg"], [(0.08, 0.33, 1.0, 1.0)]),
-}  # fmt: skip
+REAL = yaml_beside(__file__)["REAL"]
 
 
 def small(rgb: np.ndarray) -> np.ndarray:

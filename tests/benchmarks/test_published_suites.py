@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import suite_files
-from cases import tables
+from cases import yaml_beside
 from chat_client import chat_server
 from pictures import picture
 
@@ -402,7 +402,7 @@ def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as
     assert asked["0003", "prompt_following"][1][1:] == [picture(0), picture(9)]
 
 
-REDEDIT = tables(__file__)["REDEDIT"]
+REDEDIT = yaml_beside(__file__)["REDEDIT"]
 
 
 def test_rededit_has_the_arithmetic_of_the_script_that_cannot_start(tmp_path, monkeypatch):

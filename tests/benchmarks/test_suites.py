@@ -85,7 +85,7 @@ def test_a_turn_of_a_dialogue_is_a_case_and_gedit_has_both_languages_and_the_int
     assert rows[0]["origin"] == rows[1]["origin"], "the same photo in both languages"
 
 
-@each_row("row, told")
+@each_row("row, told", ({"id": "photos/0.jpg", "prompt": "\ud800", "edit_type": "add"}, "not UTF-8: prompt"))
 def test_a_row_that_is_none_is_refused_and_the_others_go_on(row: dict, told: str, tmp_path: Path) -> None:
     file = suite_files.basic(tmp_path / "b", 2)
     (tmp_path / "secret.jpg").write_bytes(picture(1))

@@ -12,7 +12,7 @@ import numpy as np
 import program
 import pytest
 import yaml
-from cases import each_row, tables
+from cases import each_row, yaml_beside
 from pictures import picture
 
 from editjudge.core import images, records
@@ -101,7 +101,7 @@ def test_a_new_model_goes_into_a_copy(work: Path) -> None:
         run(again)
 
 
-PUBLISHED = tables(__file__)["PUBLISHED"]
+PUBLISHED = yaml_beside(__file__)["PUBLISHED"]
 
 
 @pytest.fixture

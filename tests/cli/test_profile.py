@@ -12,6 +12,7 @@ from typing import Any
 import program
 import pytest
 import yaml
+from cases import yaml_beside
 from ruamel.yaml import YAML
 
 from editjudge.core import hub, params
@@ -223,22 +224,7 @@ def test_facts_are_of_models_that_settings_name_and_have_a_source() -> None:
             )
 
 
-PARAMS = """# Every setting.
-filter:
-  sample_num: 30      # pairs kept
-
-# Editing models.
-editors:
-  box:
-    kind: box
-    amount: 3.0       # mean colour difference
-    seed: 13
-
-# Thresholds.
-train_pairs:
-  secondary:
-  - emd
-"""
+PARAMS = yaml_beside(__file__)["PARAMS"]
 
 
 def test_ready_editors_are_added_and_all_else_stays_as_it_was(workdir: Path) -> None:

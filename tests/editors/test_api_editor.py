@@ -11,6 +11,7 @@ import numpy as np
 import openai
 import psutil
 import pytest
+from cases import yaml_beside
 from chat_client import edit_server
 from fake_server import Server
 from pictures import picture as source
@@ -116,23 +117,7 @@ def test_no_more_are_in_flight_than_allowed_and_the_pace_is_kept() -> None:
     assert all(at - start > 0.05 * (n - 1) for n, at in enumerate(times)), "none sooner: 1,200 a minute are 50 ms apart"
 
 
-MEETS = {
-    "429 then good": (["429", "good"], "done"),
-    "500 then good": (["500", "good"], "done"),
-    "cut then good": (["cut", "good"], "done"),
-    "no json then good": (["no_json", "no_image", "good"], "done"),
-    **{name: ([name], "done") for name in ("jpeg", "address")},
-    "always 500": (["500"], "500"),
-    "always 429": (["429"], "429"),
-    "always hangs": (["hang"], "timeout"),
-    "always cut": (["cut"], "connection"),
-    "never json": (["no_json"], "malformed"),
-    **{name: ([name], "wrong_output") for name in ("broken", "text", "huge", "page")},
-    **{name: ([name], "download") for name in ("private", "insecure", "elsewhere", "nowhere")},
-    "blocked": (["blocked"], "refused"),
-    "blocked item": (["blocked_item"], "refused"),
-    "bad size": (["bad_size"], "400"),
-}
+MEETS = yaml_beside(__file__)["MEETS"]
 
 
 def test_what_comes_back_is_an_edit_or_a_failure_of_its_kind() -> None:

@@ -1,17 +1,19 @@
 """The forms of providers' APIs, each against a server that answers as its documentation says."""
 
 import base64
+import functools
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from cases import yaml_beside
 from http_handler import Handler, served
 from PIL import Image, ImageOps
 
@@ -44,63 +46,26 @@ def decoded(text: str) -> bytes:
 
 
 class Case:
-    """A provider: what it is asked and how it answers. source: the image in a request; made: the answer with an image
-    (a data URL where it gives an address); queue: whether it is asked again; refused: status and body of a refusal for
-    what an edit shows."""
+    """A provider, as the YAML file beside this one tells it."""
 
-    def __init__(self, path: str, header: str, source: Callable[[Any], str], made: Callable[[str], Any],
-                 refused: tuple[int, Any], queue: bool = False, **settings: Any) -> None:  # fmt: skip
-        self.path, self.header, self.source, self.made, self.refused = path, header, source, made, refused
-        self.queue, self.settings = queue, settings
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.path, self.refused, self.told = told["path"], tuple(told["refused"]), told
+        self.header = told["header"].replace("$KEY", KEY)
+        self.queue, self.settings = told.get("queue", False), told.get("settings", {})
+
+    def source(self, body: Any) -> str:
+        """The image in a request."""
+        return functools.reduce(
+            lambda at, part: at[int(part) if part.isdigit() else part], self.told["source"].split("."), body
+        )
+
+    def made(self, url: str) -> Any:
+        """The answer with an image. url: with the image in it."""
+        text = json.dumps(self.told["made"])
+        return json.loads(text.replace("$URL", url).replace("$DATA", url.partition(",")[2]))
 
 
-def gemini_made(url: str) -> Any:
-    parts = [{"text": "Here you are."}, {"inlineData": {"mimeType": "image/png", "data": url.partition(",")[2]}}]
-    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
-
-
-CASES = {
-    "gemini": Case(
-        "/v1/models/m:generateContent", f"x-goog-api-key: {KEY}",
-        lambda body: body["contents"][0]["parts"][0]["inline_data"]["data"], gemini_made,
-        (200, {"candidates": [{"finishReason": "IMAGE_SAFETY", "finishMessage": "Unable to show it."}]}),
-        data={"imageConfig.imageSize": "2K"},
-    ),
-    "chat_images": Case(
-        "/v1/chat/completions", f"Authorization: Bearer {KEY}",
-        lambda body: body["messages"][0]["content"][1]["image_url"]["url"],
-        lambda url: {"choices": [{"message": {"content": "", "images": [{"image_url": {"url": url}}]}}]},
-        (200, {"choices": [{"message": {"content": "I cannot: our safety rules."}}]}),
-    ),
-    "seedream": Case(
-        "/v1/images/generations", f"Authorization: Bearer {KEY}", lambda body: body["image"],
-        lambda url: {"data": [{"b64_json": url}]},
-        (400, {"error": {"code": "InputImageSensitiveContentDetected", "message": "may be sensitive"}}),
-        data={"size": "2K"},
-    ),
-    "dashscope": Case(
-        "/v1/services/aigc/multimodal-generation/generation", f"Authorization: Bearer {KEY}",
-        lambda body: body["input"]["messages"][0]["content"][0]["image"],
-        lambda url: {"output": {"choices": [{"message": {"content": [{"image": url}]}}]}},
-        (400, {"code": "DataInspectionFailed", "message": "inappropriate content"}), data={"size": "640*480"},
-    ),
-    "bfl": Case(
-        "/v1/m", f"x-key: {KEY}", lambda body: body["input_image"],
-        lambda url: {"id": "i", "status": "Ready", "result": {"sample": url}},
-        (200, {"id": "i", "status": "Request Moderated", "details": {"Moderation Reasons": ["x"]}}), queue=True,
-    ),
-    "fal": Case(
-        "/v1/m", f"Authorization: Key {KEY}", lambda body: body["image_urls"][0],
-        lambda url: {"images": [{"url": url, "content_type": "image/png"}]},
-        (422, {"detail": [{"msg": "flagged", "type": "content_policy_violation"}]}), queue=True,
-        image_field="image_urls[]",
-    ),
-    "replicate": Case(
-        "/v1/models/m/predictions", f"Authorization: Bearer {KEY}", lambda body: body["input"]["input_image"],
-        lambda url: {"status": "succeeded", "output": [url]},
-        (200, {"status": "failed", "error": "The output was flagged as sensitive (E005)"}), queue=True,
-    ),
-}  # fmt: skip
+CASES = {api: Case(told) for api, told in yaml_beside(__file__).items()}
 FORMS = pytest.mark.parametrize("api", CASES)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import bad_editors
 import numpy as np
 import pytest
-from cases import each_row, tables
+from cases import each_row, yaml_beside
 from killing import alive, wait_until
 
 from editjudge.core import images
@@ -47,7 +47,7 @@ def tries(log: Path) -> Counter[str]:
     return Counter(key for _, key in bad_editors.read(log))
 
 
-FAILURES = tables(__file__)["FAILURES"]
+FAILURES = yaml_beside(__file__)["FAILURES"]
 
 
 def test_each_failure_has_its_kind_and_reason_and_the_others_are_made(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 
-def tables(module: str) -> dict[str, Any]:
+def yaml_beside(module: str) -> dict[str, Any]:
     """A module's tables, by name. module: its `__file__`."""
     return yaml.load(Path(module).with_suffix(".yaml").read_bytes(), Loader=yaml.CSafeLoader)
 
@@ -19,7 +19,7 @@ def each_row(names: str, *more: object) -> Callable[[Callable], Callable]:
     more: rows that no YAML file can hold."""
 
     def with_rows(test: Callable) -> Callable:
-        rows = tables(test.__code__.co_filename)[test.__name__]
+        rows = yaml_beside(test.__code__.co_filename)[test.__name__]
         return pytest.mark.parametrize(names, [*rows, *more])(test)
 
     return with_rows

@@ -18,6 +18,7 @@ import tiny_base
 import tiny_models
 import tiny_people
 import torch
+from cases import yaml_beside
 
 from editjudge.core import images
 from editjudge.core.winner import SIDES
@@ -35,14 +36,7 @@ PHOTOS, PHOTOS_FROM = 3, 2 * 10**6  # photographs of the pool, and the first one
 TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each
 SHOWN = ((64, 64), (64, 96), (96, 128))  # heights and widths at which a judge is shown the pictures below
 INSTRUCTION = "Number {}: put the red square behind the blue square and look at it"
-UNICEDIT = {  # our task: upstream's
-    "background_change": "Background Change", "camera_motion": "Viewpoint Transformation",
-    "color_alter": "Color Alteration", "material_alter": "Material Modification", "motion_change": "Motion Change",
-    "object_extraction": "Object Extraction", "ps_human": "Portrait Editing",
-    "size_adjustment": "Shape-Size Alteration", "style_transfer": "Style Transfer", "subject_add": "Subject Addition",
-    "subject_remove": "Subject Removal", "subject_replace": "Subject Replacement", "text_editing": "Text Modification",
-    "tone_transfer": "Tone Transformation",
-}  # fmt: skip
+UNICEDIT = yaml_beside(__file__)["UNICEDIT"]
 
 
 def cached(hub: Path, name: str, revision: str = "main", kind: str = "models") -> Path:

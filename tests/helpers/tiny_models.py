@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers as hf
-from cases import tables
+from cases import yaml_beside
 from safetensors.torch import save_file
 from tokenizers.pre_tokenizers import ByteLevel
 
-TABLES = tables(__file__)
+TABLES = yaml_beside(__file__)
 SIZES = TABLES["sizes"]
 VISION = TABLES["vision"]
 MEAN, STD = (TABLES["dinov3_processor"][f"image_{name}"] for name in ("mean", "std"))

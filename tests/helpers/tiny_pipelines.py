@@ -10,7 +10,7 @@ from typing import Any
 import diffusers
 import torch
 import transformers
-from cases import tables
+from cases import yaml_beside
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 from peft import LoraConfig, get_peft_model_state_dict
 from tiny_models import clip_tokenizer
@@ -29,7 +29,7 @@ GLM_CODES = 128  # of pictures; a token each, then those that begin and end a pi
 GLM_CHAT = """{% for message in messages %}{% for part in message.content %}\
 {{ part.text if part.type == "text" else "<|code_128|><|image|><|code_129|>" }}{% endfor %}{% endfor %}"""
 Parts = dict[str, Any]  # components by name; a scheduler of flows where they have none
-SIZES = tables(__file__)
+SIZES = yaml_beside(__file__)
 TEXT = SIZES["text"]
 
 

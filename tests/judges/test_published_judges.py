@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import tiny_families
 import yaml
-from cases import each_row, tables
+from cases import each_row, yaml_beside
 from peft import LoraConfig, get_peft_model
 from pictures import png
 from safetensors.torch import load_file, save_file
@@ -36,7 +36,7 @@ from editjudge.models.serve import launch
 from editjudge.models.weights.adapter import WEIGHTS
 from editjudge.models.weights.merge import merge_adapter
 
-WORDS = tables(__file__)["WORDS"]
+WORDS = yaml_beside(__file__)["WORDS"]
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def shown(form: prompts.Prompt) -> list[list[str]]:
 
 IMAGE = "[image]"
 SC, PQ = "In JSON.\n\nTwo images.\n\n0 to 25: Red\n", "In JSON.\n\nAlone, 0 to 25.\n"
-ASKED = tables(__file__)["ASKED"]
-PAIRS = tables(__file__)["PAIRS"]
+ASKED = yaml_beside(__file__)["ASKED"]
+PAIRS = yaml_beside(__file__)["PAIRS"]
 
 
 def test_each_is_asked_in_its_authors_words_laid_out_as_theirs(words: None) -> None:

@@ -1,7 +1,6 @@
 """Replies to rubrics and to VIEScore's prompts are read as a person would read them, or refused."""
 
 import json
-import math
 import os
 import random
 from collections import Counter
@@ -15,11 +14,8 @@ from hypothesis import strategies as st
 from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import read
 from editjudge.judges.protocol import Edit, Score, Unscored, winner_of
 from editjudge.judges.rubrics import DIMENSIONS, REASON, Rubric, load, pointwise
-from editjudge.judges.settings import JudgeSetting
 from editjudge.models.chat.forms import RawReply
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
@@ -58,14 +54,7 @@ def test_published_replies_are_read_by_name(type_, lines, expected):
 
 
 # The public script reads none of these.
-@pytest.mark.parametrize(
-    ("end", "score"),
-    [
-        *[("Score: 2.", 2), ("Score: 3 (Acceptable)", 3), ("deviating from instructions. Score: 2 (Fair).", 2)],
-        *[("\nRating: 4", 4), ("\n**Rating**: 4/5", 4), ("\n评分\uff1a4分", 4), ("\nScore\n4", 4)],
-        ("My score is 4.", 4),
-    ],
-)
+@each_row("end, score")
 def test_the_public_sample_replies_of_uge_are_read(end, score):
     assert UGE.read(f"{score}/5") == ({"score": score}, None), "a number alone"
     reply = f"Brief reasoning: Ferrari logos replaced; edits slightly unnatural. {end}"
@@ -77,32 +66,7 @@ def test_what_a_person_reads_is_read(reply):
     assert ADD.read(reply) == (SCORES, None)
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ("", "no clear number"),
-        ("I'm sorry, but I can't assist with that request.", "no clear number"),
-        ("The edit is good, I would give it four out of five.", "no clear number"),
-        (LINES.replace("Detail Preservation", "Details"), "Detail Preservation: no clear number"),
-        *((LINES.replace("4", n), f"{n} is no whole number in 1..5") for n in ("0", "6", "-3", "40", "3.5")),
-        (LINES.replace("4", "yes"), "Instruction Adherence: yes"),
-        (LINES + "\nInstruction Adherence: 5", "Instruction Adherence: 4 and 5"),
-        ("<think>" + LINES, "before its thinking does"),
-        *(
-            (LINES.replace(": 4", said), "Instruction Adherence: no clear number")
-            for said in (
-                *(": N", ": A number from 1 to 5", ": 3-4", ": 3 to 4", ": 3, 4", ": 8/10", ": Good (4 of 6)"),
-                *(": mostly (90%)", " is 3 times better", " is 4 and 5 for the hat", "\n\nOverall\nScore: 4"),
-                "\nSee below.\nAverage\nScore: 4",
-            )
-        ),
-        (TABLE.replace("| 4 |", "| 5 | 4 |"), "Instruction Adherence: no clear number"),
-        ("综合评分\uff1a4", "no clear number"),
-        (json.dumps({"overall": {"score": 4}, "editing_quality": 3, "detail_preservation": 2}), "no clear number"),
-        (json.dumps({"score": [8, 9], "reasoning": "fine"}), "no clear number"),
-        (json.dumps({"Instruction Adherence": [4, 3], "Editing Quality": 3, "Detail Preservation": 2}), "no clear"),
-    ],
-)
+@each_row("reply, reason")
 def test_what_is_unclear_is_unscored_with_a_reason(reply, reason):
     scores, why = ADD.read(reply)
     assert scores is None
@@ -232,7 +196,7 @@ def test_every_chat_shows_its_images_and_names_its_scale(scale, aspect):
 
 @each_row("scale, text, parts")
 def test_unambiguous_scores_are_read(scale, text, parts):
-    assert numbers_in(pointwise(scale, "visual_consistency"), text) == (parts, min(parts) * 10 / scale, None)
+    assert numbers_in(pointwise(scale, "visual_consistency"), text) == (tuple(parts), min(parts) * 10 / scale, None)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -255,18 +219,7 @@ def test_anything_else_is_refused_with_a_reason(scale, score):
         assert len(reason) < 1000
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["", "8", "[8, 7] or [7, 8]", "[8, 7] of [10, 10]", "[8, 7] for the first", "I cannot rate this image."],
-        *['{"score": [8, 7], "score": [1, 2]}', '{"score": [8, 7]} {"score": [1, 2]}', '{"score": [8, 7]} 5'],
-        *["{'score': [8, 7]} {'score': [1, 2]}", '{"score": [8, 7]} Or rather 5.0.', '{"score": [8, 7], "Score": 3}'],
-        '{"reasoning": "I said "score": [8, 7], but no',
-        '{"reasoning": "I said "score": [8, 7], but no", "score": [1, 2]}',
-        *['<think>{"score": [8, 7]}', '{"first": {"score": [8, 7]}, "second": {"score": [1, 2]}}'],
-        '{"a":' * 900 + '{"score": [8, 7]}' + "}" * 900,
-    ],
-)
+@each_row("text", '{"a":' * 900 + '{"score": [8, 7]}' + "}" * 900)
 def test_unclear_replies_are_refused_with_a_reason(text):
     parts, value, reason = numbers_in(TEN, text)
     assert (parts, value) == (None, None)
@@ -285,26 +238,7 @@ def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning
         assert 0 <= value <= 10
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "margin", "winner", "reason"),
-    [
-        *[(8, 7, 0, "Image A", None), (7, 8, 0, "Image B", None), (8, 8, 0, "Tie", None), (0, 0, 0, "Tie", None)],
-        *[(8, 7, 1, "Tie", None), (8, 7, 0.9, "Image A", None)],
-        *[(3.2, 2.8, 0.4, "Tie", None), (2.8, 3.2, 0.4, "Tie", None)],
-        *[("cut", 10, 0, None, "Image A: cut"), (0, "cut", 10, None, "Image B: cut")],
-        ("x", "y", 0, None, "Image A: x; Image B: y"),
-    ],
-)
+@each_row("a, b, margin, winner, reason")
 def test_the_higher_score_wins_and_a_missing_one_gives_no_winner(a, b, margin, winner, reason):
     first, second = (Unscored(side) if isinstance(side, str) else Score(side, {}) for side in (a, b))
     assert winner_of(first, second, margin) == (winner, reason)
-
-
-@pytest.mark.parametrize(
-    ("field", "margin"),
-    [("score_margin", -0.1), ("score_margin", 10.1), ("score_margin", math.nan), ("tie_margin", 0.6)],
-)
-def test_a_margin_outside_the_scale(field, margin):
-    given = {"backend": "endpoint", "model": "m", "base_url": "http://h/v1", "rule": "agreement", field: margin}
-    with pytest.raises(ParamsError, match=f"judges.j.{field} must be"):
-        read("judges.j", JudgeSetting, given)

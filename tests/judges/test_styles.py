@@ -173,36 +173,11 @@ def test_slips_are_mended(name, text, winner):
     assert style(name).read(text) == (winner, None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["", "Image A", "I am sorry, but I cannot compare these images.", "{}", "[]", "null"],
-        *['"winner": "Image A"', '{"winner": "Image A"}', '{"winner": "image a", "reason": "x"}'],
-        *['{"winner": "Image C", "reason": "x"}', '{"winner": null, "reason": "x"}'],
-        *['{"winner": ["Image A"], "reason": "x"}', '{"winner": "Image A", "reason": null}'],
-        '{"winner": "Image A", "reason": "x", "winner": "Image B"}',
-        '{"winner": "Image A", "reason": "x", "score": 3}',
-        '{"winner": "Image A" or "Image B" or "Tie", "reason": "x"}',
-        '{"reason": "x", "winner": "Image A or Image B"}',
-        '{"winner": "Image A", "reason": "x"} {"winner": "Image B", "reason": "x"}',
-        "{'winner': 'Image A', 'reason': 'x'} {'winner': 'Image B', 'reason': 'x'}",
-        '{"winner": "Image A", "reason": "x"}\nWait, Image B is better.',
-        "{'winner': 'Image A', 'reason': 'x'}\nWait, Image B is better.",
-        '{"answer": {"winner": "Image A", "reason": "x"}}',
-        '{"answer": {"winner": "Image A", "reason": "x"',
-        'The set {cup, plate} differs. {"winner": "Image A", "reason": "x"}',
-        '<think>So I answer {"winner": "Image A", "reason": "x"}',
-        '{"winner": "Image A", "reason": "x"}</think>',
-        '{"reason": "so I wrote "winner": "Image B" and then',
-        '{"reason": "so I wrote "winner": "Image B", and then", "winner": "Image A"}',
-        '{"reason": "I lean to Image A, winner: Image A',
-        '{"winner": "Tie"ish, "reason": "x"}',
-        '{"reason": x, not "winner": Tie}',
-        '{"winner": "Image A", "reason": NaN}',
-        *["{" * 50_000, '{"winner": ' * 50_000, '{"winner": "Image A", "reason": ' + "[" * 50_000],
-        *["{'winner': 'Image A', 'reason': " + "[" * 50_000, "{'winner': 'Image A', 'reason': 'x" + "}" * 50_000],
-    ],
-)
+LONG = ["{" * 50_000, '{"winner": ' * 50_000, '{"winner": "Image A", "reason": ' + "[" * 50_000]
+LONG += ["{'winner': 'Image A', 'reason': " + "[" * 50_000, "{'winner': 'Image A', 'reason': 'x" + "}" * 50_000]
+
+
+@each_row("text", *LONG)
 def test_nothing_is_guessed(text):
     for name in REASONED:
         winner, why = style(name).read(text)
@@ -230,15 +205,7 @@ def test_broken_replies_are_read_right_or_refused(name, winner, reason, seed):
         assert read(broken[:cut])[0] in (winner, None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["Image A is better than Image B", "1", '{"winner": 1}', '{"winner": "A"}', '{"winner": "image a"}'],
-        *['{"winner": "Image A or Image B"}', '{"winner": "Image A", "winner": "Image B"}'],
-        *['{"winner": "Image A"} {"winner": "Image B"}', '{"winner": {"winner": "Image A"}}'],
-        *['{"better": "Image A"}', '{"winner": "Image A", "score": 3}'],
-    ],
-)
+@each_row("text")
 def test_no_decision_is_guessed(text: str):
     winner, reason = style("decision").read(text)
     assert winner is None

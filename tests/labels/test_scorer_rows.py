@@ -157,22 +157,10 @@ def test_a_preference_is_one_sample_and_a_tie_that_disagrees_two_opposite_ones()
         assert (one.preferred, one.rule) == ("p/a.png", data.TIED_CODE)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (tie((4, 2), (4, 2)), "tie with equal dimension scores"),
-        (tie((4, 2), (3, 2)), "tie with equal dimension scores"),
-        (tie((4, 3), (3, 2)), "tie whose dimensions agree"),
-        (tie((4, None), (3, 2)), "tie without the scores of both dimensions"),
-        (record(prompt=" "), "empty field"),
-        (record(path2=None), "missing field"),
-        (record(path2="p/a.png"), "an edit against itself"),
-        (record(model1_dim1_score="high"), "a score that is no number"),
-    ],
-)
+@each_row("given, reason")
 def test_what_cannot_be_used_has_a_reason(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(RowError) as error:
-        data.read(given, "k")
+        data.read(tie(*given["tie"]) if "tie" in given else record(**given), "k")
     assert error.value.reason == reason
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from cases import each_row, tables
+from cases import each_row, yaml_beside
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -248,7 +248,7 @@ RECIPE = Recipe("t", (("edit_area", ("ssim", "lpips")), ("unedit_area", ("emd", 
 AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
 OF_PEOPLE = [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)]
 # Source: table "Training pairs" of GEditBench v2's configuration (arXiv 2603.28547).
-PAPER = tables(__file__)["PAPER"]
+PAPER = yaml_beside(__file__)["PAPER"]
 # The measures are the reference's, the thresholds ours.
 UNTHRESHOLDED = ("subject_add", "subject_remove", "subject_replace", "text_editing")
 OURS = [("unedit_area", "lpips", -1, 0.64, -0.20, [("emd_both_sides", -1), ("ssim", 1)])]
@@ -271,7 +271,7 @@ def rules_of(thresholds: Any, missing: Mapping[str, str] | None = None) -> tuple
 
 
 def rule(area: str, primary: str, direction: int, elite: float, failure: float, secondary: list) -> AreaRule:
-    return AreaRule(area, primary, direction, elite, failure, tuple(secondary))
+    return AreaRule(area, primary, direction, elite, failure, tuple(map(tuple, secondary)))
 
 
 def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[str, Any]) -> None:

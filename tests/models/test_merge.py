@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import each_row
+from cases import each_row, yaml_beside
 from peft import LoraConfig, PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -35,26 +35,8 @@ from tools.tiny_base import tiny
 Nets = dict[str, Qwen3VLForConditionalGeneration]
 Bases = dict[str, Path]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-FORMS: dict[str, dict[str, Any]] = {
-    "lora": {"target_modules": "all-linear"},
-    "rslora": {"target_modules": ATTENTION, "use_rslora": True},
-    "modules_to_save": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head", "norm", "pos_embed"]},
-    "targets within a saved module": {"target_modules": ["linear_fc1"], "modules_to_save": ["merger"]},
-    "fan_in_fan_out": {"target_modules": ["o_proj"], "fan_in_fan_out": True},
-    "layers": {"target_modules": ["gate_proj", "qkv"], "layers_to_transform": [1]},
-    "vision tower": {"target_modules": r".*visual\.(blocks\.\d\.attn|merger|deepstack.*)\.(proj|linear_fc1)"},
-    "orthogonal": {"target_modules": ["q_proj"], "init_lora_weights": "orthogonal"},
-    "ranks": {"target_modules": ATTENTION, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 1}},
-}
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "DoRA": ({"use_dora": True}, "q_proj: LoRA with use_dora is not merged"),
-    "bias": ({"target_modules": ["qkv"], "bias": "all"}, "LoRA with bias all is not merged"),
-    "embeddings": ({"target_modules": ["embed_tokens"]}, "embed_tokens: LoRA with a Embedding is not merged"),
-    "convolution": ({"target_modules": ["patch_embed.proj"]}, "patch_embed.proj: LoRA with a Conv3d is not merged"),
-    "target_parameters": ({"target_parameters": ["q_proj.weight"], "target_modules": []}, "a ParamWrapper is not"),
-    "trainable tokens": ({"trainable_token_indices": [1]}, "trainable_tokens_delta .* is not merged"),
-    "PiSSA": ({"init_lora_weights": "pissa"}, "init_lora_weights pissa"),
-}
+FORMS = yaml_beside(__file__)["FORMS"]
+REFUSED = yaml_beside(__file__)["REFUSED"]
 
 
 def save_base(folder: Path, dtype: torch.dtype, tied: bool, **sizes: int) -> Path:

@@ -13,7 +13,7 @@ import pytest
 import tiny_hub
 import tiny_models
 import yaml
-from cases import each_row
+from cases import each_row, yaml_beside
 from chat_client import grounding_server
 from PIL import Image
 
@@ -39,26 +39,7 @@ from editjudge.vision.detectors import GroundingDino
 ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
 # The published record, as its authors show it; masks and lists are cut there.
-PUBLISHED = {
-    "path": "00095/00019/000197953.png",
-    "cap": ["The image depicts a couple dressed in wedding attire."],
-    "resolution": {"height": 72, "width": 96},
-    "aes": 6.132755279541016,
-    "border": [176],
-    "tags": {"background": ["ocean", "sky"], "object": ["couple", "bride"], "summary": "A couple on a cliff."},
-    "segmentation": {
-        "background": [
-            {"class_name": "sky", "bbox": [0.5, 1.1, 96.0, 40.0], "score": 0.99, "clip_score": 0.95, "aes_score": 4.3}
-        ],
-        "object": [
-            {"class_name": "bride", "bbox": [30, 20, 66, 52], "score": 0.98, "clip_score": 0.78, "aes_score": 4.4},
-            {"class_name": "bow tie", "bbox": [5, 60, 8, 64], "score": 0.8, "clip_score": 0.65, "aes_score": 4.3}
-        ],
-        "box_format": "xyxy"
-    },
-    "bg_count": {"ocean": 1, "sky": 1},
-    "obj_count": {"bow tie": 2, "bride": 1},
-}  # fmt: skip
+PUBLISHED = yaml_beside(__file__)["PUBLISHED"]
 
 
 TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
@@ -437,14 +418,6 @@ def test_the_probes_photos_have_the_labels_of_their_regions(workdir: Path) -> No
 def test_photographs_that_are_not_there_are_named(workdir: Path) -> None:
     with pytest.raises((params.ParamsError, FileError), match=r"photo_pool.photos: none/such not found"):
         pooled(photos="none/such")
-
-
-def test_templates_are_asked_for_what_they_have() -> None:
-    section = VALUES["instructions"]
-    with pytest.raises(params.ParamsError, match=r"instructions.types style needs a writer: templates have add"):
-        read_setting("instructions", Instructions, section | {"types": ["style"]})
-    with pytest.raises(params.ParamsError, match=r"instructions.images the folder of the records' photographs is m"):
-        read_setting("instructions", Instructions, section | {"records": "r.jsonl"})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from cases import each_row
+from cases import each_row, yaml_beside
 from http_handler import Handler, served
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -398,51 +398,25 @@ def plain(key: str = "x", instruction: object = TEXT, image: object = "good.png"
     return {"key": key, "instruction": instruction, "image": image}
 
 
+CHANGED = yaml_beside(__file__)["BROKEN"]
 BROKEN: dict[str, tuple[object, str]] = {
+    **{name: (plain(**change), reason) for name, (change, reason) in CHANGED.items()},
     "truncated line": (b'{"key": "x", "instruction": "Remove', "not JSON"),
     "wrong encoding": (
         '{"key": "x", "instruction": "größer, bitte", "image": "good.png"}'.encode("latin-1"),
         "not UTF-8",
     ),
     "utf-16": (json.dumps(plain()).encode("utf-16"), "not UTF-8"),
-    "raw null bytes": (b"\0" * 50, "not JSON"),
-    "null byte": (plain(instruction="Remove the\0 lemon"), "null byte"),
+    "raw null bytes": (b"\x00" * 50, "not JSON"),
     "lone surrogate": (plain(instruction="Remove the \ud800 lemon"), "not UTF-8"),
-    "nested": (b"[" * 200_000, "not JSON"),
+    "nested": (b"[" * 200000, "not JSON"),
     "list": ([1, 2], "wrong type"),
     "number": (b"3", "wrong type"),
     "no instruction": ({"key": "x", "image": "good.png"}, "missing field"),
     "no key": ({"instruction": TEXT, "image": "good.png"}, "missing field"),
     "no image": ({"key": "x", "instruction": TEXT}, "missing field"),
-    "null image": (plain(image=None), "missing field"),
-    "instruction of a wrong type": (plain(instruction=["a"]), "wrong type"),
-    "key of a wrong type": (plain(key=True), "wrong type"),
-    "image of a wrong type": (plain(image=5), "wrong type"),
-    "empty instruction": (plain(instruction=" \n"), "empty field"),
-    "short": (plain(instruction="Redder!"), "instruction too short"),
     "long": (plain(instruction="a" * 301), "instruction too long"),
-    "absent image": (plain(image="none.png"), "image missing"),
-    "folder": (plain(image="folder"), "image missing"),
-    "empty file": (plain(image="empty.png"), "image missing"),
-    "long name": (plain(image="a" * 5_000), "image missing"),
-    "dots": (plain(image="../secret.png"), "path leaves the folder"),
-    "dots within": (plain(image="folder/../good.png"), "path leaves the folder"),
-    "absolute": (plain(image="/etc/passwd"), "image missing"),
-    "file address": (plain(image="file:///etc/passwd"), "bad address"),
-    "link out": (plain(image="link.png"), "path leaves the folder"),
-    "loop of links": (plain(image="loop.png"), "image missing"),
-    "link to a folder out": (plain(image="up/secret.png"), "path leaves the folder"),
-    "html": (plain(image="page.png"), "broken image"),
-    "gif": (plain(image="moving.gif"), "broken image"),
-    "cut image": (plain(image="cut.png"), "broken image"),
-    "bomb": (plain(image="bomb.png"), "broken image"),
-    "many scans": (plain(image="scans.jpg"), "broken image"),
-    "too large a file": (plain(image="large.png"), "image too large"),
-    "too small": (plain(image="small.png"), "image side"),
-    "too wide": (plain(image="wide.png"), "aspect"),
-    "private host": (plain(image="http://127.0.0.1:9/a.png"), "private host"),
-    "duplicate key": (plain(key="first"), "duplicate key"),
-    "duplicate pair": (plain(instruction=f"  {TEXT.upper()} ", key="y"), "duplicate pair"),
+    "long name": (plain(image="a" * 5000), "image missing"),
 }
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import params_read
 import pytest
 import yaml
+from cases import each_row, yaml_beside
 
 from editjudge.core import params
 from editjudge.stages import code
@@ -55,20 +56,7 @@ def test_every_stage_has_a_description_a_short_module_of_its_own_and_small_resul
 
 
 # What a stage reads though no param says so: items, which `make graph` lists as deps and outs, and what a dep says.
-APART = {
-    "raw_pairs": {"tasks", "raw_pairs"},  # data/raw_sources/<task>.json
-    "candidates": {"suites", "editors"},  # editors: which names there are
-    "import_gallery": {"editors"},
-    "rate": {"editors", "imported"},
-    "annotate": {"editors"},
-    "compare_models": {"editors", "imported"},
-    "learning_curve": {"judges.${key}"},  # judges.pvc_judge
-    "scorer_data": {
-        "measures",
-        "tasks.${key}",
-        "train_pairs",
-    },  # of the source annotations, where `make graph` names them
-}
+APART = yaml_beside(__file__)["APART"]
 ELSEWHERE = {"code": {"train_judge.prompt"}, "learning_curve": {"judges.pvc_judge"}}
 ELSEWHERE |= {stage: {"scorers"} for stage in ("judge_benchmark", "compare_models")}  # judges.asking loads them
 
@@ -76,7 +64,7 @@ ELSEWHERE |= {stage: {"scorers"} for stage in ("judge_benchmark", "compare_model
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_names_the_params_that_it_reads_and_no_others(stage: str) -> None:
     named, read = set(body(stage).get("params", [])), params_read.of_stage(stage) - {"unfinished"}  # which ends it
-    assert {key for key in read if not {key, key.partition(".")[0]} & named} == APART.get(stage, set())
+    assert {key for key in read if not {key, key.partition(".")[0]} & named} == {*APART.get(stage, [])}
     used = {key for key in named for other in read if f"{key}.".startswith(f"{other}.") or other.startswith(f"{key}.")}
     assert named - used == ELSEWHERE.get(stage, set())
 
@@ -111,28 +99,9 @@ def test_judges_models_that_are_folders_are_deps() -> None:
     assert not {"models/tiny_base", "owner/base"} & {*found["train_judge"], *found["merge_judge"]}
 
 
-PLAIN = {"color_alter": {"a": {"format": "plain", "path": "/elsewhere/t.csv", "images": "pictures"}}}
-LOCAL = {"form": "editscore", "path": "data/benchmarks/editscore", "shuffle": "data/benchmarks/shuffle.json"}
-VECTORS = {"backend": "precomputed", "vectors": "v/{task}.npy"}
-EMPTY = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}, "b": None}
-
-
-@pytest.mark.parametrize(
-    ("stage", "section", "change", "files"),
-    [
-        ("raw_sources", "raw_pairs", {"sources": PLAIN}, {"/elsewhere/t.csv", "pictures"}),
-        ("embed", "embed", VECTORS, {f"v/{task}.npy" for task in VALUES["tasks"]}),
-        ("filter", "filter", {"already_selected": "kept.npy"}, {"kept.npy"}),
-        ("gedit_bench", "gedit_bench", {"path": "bench", "images": "pictures"}, {"bench", "pictures"}),
-        ("judge_benchmark", "benchmarks", {"a": LOCAL}, {"data/benchmarks/editscore", "data/benchmarks/shuffle.json"}),
-        ("judge_benchmark", "benchmarks", EMPTY, set()),
-        ("compare_models", "imported", {"nano": {"path": "elsewhere"}}, {"data/gallery/nano.parquet"}),
-        ("annotate", "editors", {"new": {}}, {"data/candidates/new/${key}.parquet"}),
-        ("train_pairs", "tasks", {"sref": "vlm_as_a_judge"}, {"pipelines/vlm_as_a_judge/sref.yaml"}),
-        ("filter", "tasks", {"sref": "vlm_as_a_judge"}, {"data/embeddings/sref.npy"}),
-    ],
-)
-def test_what_params_name_becomes_a_dep_and_goes_with_it(stage: str, section: str, change: dict, files: set) -> None:
+@each_row("stage, section, change, named")
+def test_what_params_name_becomes_a_dep_and_goes_with_it(stage: str, section: str, change: dict, named: list) -> None:
+    files = {each.replace("${task}", task) for each in named for task in VALUES["tasks"]}
     stale, dvc = mended(**{section: VALUES[section] | change})
     added = set(body(stage, dvc)["deps"]) - set(body(stage)["deps"])
     assert files <= added

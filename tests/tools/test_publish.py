@@ -18,6 +18,7 @@ from pathlib import Path
 import boto3
 import pytest
 import yaml
+from cases import yaml_beside
 from dvc.cli import main as dvc_main
 from dvc.utils import dict_sha256
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -34,28 +35,7 @@ from editjudge.stages import annotate, candidates
 from tools import publish, verify
 from tools.verify import differences, results
 
-GRAPH = """
-stages:
-  images:
-    cmd: mkdir -p data && seq 100000 > data/images.txt
-    params: [count]
-    outs: [data/images.txt]
-  judge:
-    cmd: mkdir -p models/judge && head -3 data/images.txt > models/judge/weights && echo {} > models/judge/config.json
-    deps: [data/images.txt]
-    outs: [models/judge]
-  bench:
-    foreach: [one, two]
-    do:
-      cmd: mkdir -p data/verdicts && echo ${item} > data/verdicts/${item}.txt
-      deps: [models/judge]
-      outs:
-      - data/verdicts/${item}.txt
-artifacts:
-  judge: {path: models/judge, type: model, desc: A judge., meta: {metrics: [metrics.json]}}
-  verdicts: {path: data/verdicts, type: dataset, desc: Verdicts.}
-  pictures: {path: data/images.txt, type: dataset, desc: Pictures.}
-"""
+GRAPH = yaml_beside(__file__)["GRAPH"]
 METRICS = {"judges": [{"judge": "first", "accuracy": {"accuracy": 0.75, "low": 0.5, "high": 0.875}}]}
 STAGES = ["judge", "bench"]
 
