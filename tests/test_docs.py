@@ -1,6 +1,6 @@
 """README and docs: every command is run here or by a test that is named here, or its program can at least read it.
 
-A command in a code block that no line of COMMANDS knows fails: say there how it is tested."""
+A command in a code block that no line of COMMANDS (test_docs.yaml) knows fails: say there how it is tested."""
 
 import json
 import re
@@ -18,6 +18,7 @@ import numpy as np
 import program
 import pytest
 import yaml
+from cases import yaml_beside
 from clone import ROOT, Clone
 
 from editjudge.cli import main
@@ -30,57 +31,7 @@ PROGRAMS = r"(?:[A-Z_]+=\S+ )*(?:python|dvc|make|pytest|editjudge)\s"
 INLINE = re.compile(rf"`({PROGRAMS}[^`]*)`")
 MODULE = re.compile(r"python -m ((?:editjudge\.\w+|tools(?:\.trials)?)\.[a-z_]+)|editjudge ([a-z-]+)")
 RUN = "here"
-# How a command of a code block is tested: RUN in a copy that has pulled what is published; the test that runs it; or
-# why it is only read: it needs a GPU, an account, a network, another disk, the published weights, or an hour.
-COMMANDS = {
-    r"make (pull|check|graph|setup)$": RUN,
-    r"make test$|pytest tests/": ".ci/run",
-    r"make (repro|verify)$": "tests/test_pipeline.py",
-    r"make rehearsal$": "tests/test_rehearsal.py",
-    r"make publish( |$)|git push|gto assign": "tests/tools/test_publish.py",
-    r"make store |dvc remote modify": "tests/tools/test_publish.py",
-    r"dvc pull -r store$": "tests/tools/test_publish.py",
-    r"dvc get https": "tests/test_published.py",
-    r"make small$": "tests/vision/test_packaged.py",
-    r"make (vllm|gpu)$|dvc exp run -S serve.engine=vllm": "GPU",
-    r"editjudge check --machine": "tests/tools/test_machine.py",
-    r"editjudge fetch": "tests/tools/test_fetch.py",
-    r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
-    r"EDITJUDGE_ENGINE=ray dvc": "tests/engine/test_ray.py",
-    r"ray job submit": "a cluster",
-    r"EDITJUDGE_WORK=\S+ dvc exp run --temp": "tests/test_pipeline.py",
-    r"dvc repro (code && dvc repro -f -s )?report$": "tests/test_pipeline.py",
-    r"dvc repro train_scorer@|dvc exp run -S train_scorer\.": "tests/stages/test_train_scorer.py",
-    r"dvc repro (train_pairs|leaderboard)$": "tests/test_own_edits.py",
-    r"dvc repro instructions$": "tests/photos/test_photo_edits.py",
-    r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
-    r"dvc metrics diff": RUN,
-    r"dvc exp show ": "tests/test_docs.py",
-    r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
-    r"source \.venv/bin/activate$": "the shell's own",
-    r"docker ": "Docker",
-    r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
-    r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
-    r"editjudge profile mine$": "tests/test_own_edits.py",
-    r"editjudge (compare|rank|profile|add-editor|plan) |python -m tools\.publish provenance ": RUN,
-    r"editjudge bench ": "tests/cli/test_bench.py",
-    r"editjudge score ": "tests/cli/test_judging.py",
-    r"editjudge (suite|gallery write) |python -m tools\.drift ": "tests/cli/test_suite_program.py",
-    r"editjudge gallery export": "tests/cli/test_gallery.py",
-    r"editjudge (measure|show) |python -m tools\.(thresholds|grouped) ": "tests/test_own_edits.py",
-    r"editjudge export (pairs|edits) ": "tests/cli/test_export.py",
-    r"python -m tools\.import_editreward ": "tests/tools/test_editreward.py",
-    r"editjudge curate ": "tests/rewards/test_curate.py",
-    r"editjudge gate ": "tests/tools/test_gate.py",
-    r"editjudge serve --scorer": "tests/cli/test_serve.py",
-    r"editjudge serve page": "tests/cli/test_serve_page.py",
-    r"editjudge serve ": "tests/models/test_server.py",
-    r"pip install |editjudge --": "tests/cli/test_program.py",
-    r"dvc repro learning_curve@judge": "tests/stages/test_learning_curve.py",
-    r"python -m tools\.convert_lpips ": "published weights",
-    r"python -m tools\.report_pictures$": "tests/report/test_page.py",
-    r"python -m editjudge\.stages\.merge_judge ": "tests/test_pipeline.py",
-}  # fmt: skip
+COMMANDS = yaml_beside(__file__)["COMMANDS"]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 VALUES = params.load(ROOT / "params.yaml")
 

@@ -464,14 +464,8 @@ def wise_tables(folder: Path) -> Path:
         f"{n},edit {n},改 {n},{'' if n % 2 else 'as it was'},{'' if n % 3 else REF},WiseEdit/a.png,WiseEdit/b.png"
         for n in range(25)
     ]
-    for name in (
-        "Awareness_1",
-        "Awareness_2",
-        "Interpretation_1",
-        "Imagination_2",
-        "Imagination_3",
-        "WiseEdit_Complex_2",
-    ):
+    names = "Awareness_1 Awareness_2 Interpretation_1 Imagination_2 Imagination_3 WiseEdit_Complex_2"
+    for name in names.split():
         (at := folder / "WiseEdit" / name).mkdir()
         (at / f"{name}.csv").write_text("\ufeff" + "\n".join(["idx,prompt,promptcn,hint,ref,input_1,input_2", *rows]))
     return folder / "WiseEdit"

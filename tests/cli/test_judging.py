@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import program
 import pytest
-from cases import each_row
+from cases import each_row, yaml_beside
 from cyclopts import CycloptsError
 from PIL import Image
 
@@ -136,15 +136,7 @@ def test_a_ranking_of_match_files_leaves_failed_ones_out(workdir: Path) -> None:
     assert (board["matches"], board["unscored"], board["models"][0]["rating"]) == (5, 2, 1000)
     assert [part["dimension"] for part in board["by_dimension"]] == ["m"]
     assert Path("board.md").read_text().startswith("| rank | model | rating |")
-    for words, message in (
-        ("rank nowhere.jsonl", "nowhere.jsonl"),
-        ("rank m.jsonl --ties none", "rank.ties must be"),
-        ("rank m.jsonl --anchor c", "anchor has 'c'"),
-        ("rank m.jsonl --exclude c", "exclude has 'c'"),
-        ("rank m.jsonl --anchor a --anchor-rating nan", "anchor_rating must be a finite number, not nan"),
-        ("rank m.jsonl --replicates -1", "replicates must be at least 0, not -1"),
-        ("rank", "no match files"),
-    ):
+    for words, message in yaml_beside(__file__)["RANK"]:
         with pytest.raises(UserError, match=message):
             program.run(words)
 

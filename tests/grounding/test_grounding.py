@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_row
 from chat_client import grounded as run
 from chat_client import grounding_server
 from fake_server import Server
@@ -23,7 +24,7 @@ from PIL import Image
 from editjudge.core import images, prompts
 from editjudge.core.settings import read
 from editjudge.engine import resume
-from editjudge.grounding.grounding import Grounded, ground, upright_size
+from editjudge.grounding.grounding import Grounded, _pixels, ground, upright_size
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -109,6 +110,11 @@ def test_boxes_are_found_where_the_recipe_seeks_them(sound, tmp_path, rule, coor
     shown = 3 * (rule is not ADD) + 6 * (rule is not REMOVE)
     assert (found.accounts["parser"].asked, found.accounts["grounder"].asked) == (3, shown)
     assert found.report()["grounded"] == 6
+
+
+@each_row("box, size, pixels")
+def test_a_box_has_the_nearest_whole_pixels_and_at_least_one(box: list, size: list, pixels: list) -> None:
+    assert _pixels(box, size) == tuple(pixels)
 
 
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
+from editjudge.judges import readings
 from editjudge.judges.protocol import Edit, Score, Unscored, winner_of
 from editjudge.judges.rubrics import DIMENSIONS, REASON, Rubric, load, pointwise
 from editjudge.models.chat.forms import RawReply
@@ -118,6 +119,11 @@ def test_fifty_real_replies_are_scored_or_unscored_with_a_reason():
         assert ADD.read(str(row["reasoning"]))[0] is None
         assert ADD.read(f"{REASON}: {row['reasoning']}\n{LINES}") == (SCORES, None)
     assert read >= 45
+
+
+@each_row("body, others, most, numbers")
+def test_numbers_are_looked_for_on_lines_then_below_headings_then_in_sentences(body, others, most, numbers):
+    assert readings.said(body, "quality", ("Quality",), tuple(others), most) == set(numbers)
 
 
 def numbers_in(form: Rubric, text: str) -> tuple[tuple[float, ...] | None, float | None, str | None]:

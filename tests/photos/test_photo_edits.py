@@ -66,18 +66,19 @@ def read(value: dict) -> Photo:
 
 @pytest.fixture(scope="module")
 def photographed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the pool and the regions of the committed settings are made; read only."""
+    """A folder in which one process made the pool, regions and edits of the committed settings; read only."""
     folder = tmp_path_factory.mktemp("photographed")
-    with contextlib.chdir(folder):
-        Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
-        photo_pool.run()
-        regions.run()
+    values = {name: VALUES[name] for name in ("photo_pool", "regions", "instructions")}
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "places", lambda _: ["cpu"])
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        staged()
     return folder
 
 
 @pytest.fixture
 def asked(photographed: Path, workdir: Path) -> Callable[..., list[dict]]:
-    """asked(**changes): the rows that the stage instructions makes of them with changed settings."""
+    """In a copy: asked(**changes), the rows that the stage instructions makes with changed settings."""
     shutil.copytree(photographed, workdir, dirs_exist_ok=True)
 
     def run(**changes: object) -> list[dict]:
@@ -146,7 +147,7 @@ def gap(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def test_the_probes_edits_can_be_carried_out(asked: Callable[..., list[dict]]) -> None:
-    rows = asked()
+    rows = records.read(Path("data/photos/edits.parquet"), "photo_edits")
     single, turns = [row for row in rows if row["turn"] is None], [row for row in rows if row["turn"]]
     assert {row["origin"] for row in rows} == (photos.TRAIN | photos.BENCHMARK).keys() - {"moon"}, "too dull"
     assert all((row["split"] == "test") == (row["origin"] in photos.BENCHMARK) for row in rows)
@@ -199,8 +200,9 @@ def test_a_photographs_split_is_its_own() -> None:
     assert known == {"astronaut": "train", "chelsea": "test"}
 
 
-def test_edits_are_a_source_of_raw_pairs(asked: Callable[..., list[dict]]) -> None:
-    rows = asked()
+@pytest.mark.usefixtures("asked")
+def test_edits_are_a_source_of_raw_pairs() -> None:
+    rows = records.read(Path("data/photos/edits.parquet"), "photo_edits")
     firsts = [row for row in rows if (row["turn"] or 1) == 1 and row["split"] == "train"]
     said = {(row["origin"], row["instruction"]) for row in firsts}
     taken, again = [], 0  # a dialogue may begin with what a single edit asks for
@@ -281,20 +283,8 @@ def test_thresholds_are_those_of_the_public_tool() -> None:
     """1 % < area <= 60 %, and clip >= 0.8 or (area >= 8 % and score >= 0.8)."""
     own = yaml.safe_load((ROOT / "profiles/paper.yaml").read_text())["instructions"]["objects"]
     limits = read_setting("objects", ObjectThresholds, own)
-    tenth, part = (0, 0, 30, 27), (0, 0, 30, 18)  # of 90 x 90: a tenth, a fifteenth
-    for region, good in (
-        (PhotoRegion("a", tenth, None, 0.8), True),
-        (PhotoRegion("a", tenth, None, 0.79), False),
-        (PhotoRegion("a", tenth, None, 0.79, clip_score=0.8), True),
-        (PhotoRegion("a", tenth, None, 0.8, clip_score=0.1), True),
-        (PhotoRegion("a", tenth, None, None), True),
-        (PhotoRegion("a", tenth, None, None, clip_score=0.7), False),
-        (PhotoRegion("a", part, None, 1.0), False),
-        (PhotoRegion("a", part, None, 0.1, clip_score=0.8), True),
-        (PhotoRegion("a", (0, 0, 9, 9), None, 1.0, clip_score=1.0), False),
-        (PhotoRegion("a", (0, 0, 90, 54), None, 0.8), True),
-        (PhotoRegion("a", (0, 0, 90, 55), None, 0.8), False),
-    ):
+    for box, score, clip_score, good in yaml_beside(__file__)["THRESHOLDS"]:
+        region = PhotoRegion("a", tuple(box), None, score, clip_score=clip_score)
         assert edits.passes(region, photo_of(region), limits) is good
     photo = Photo("k", "k", 90, 90, (), None, {}, (PhotoRegion("sky", (0, 0, 90, 45), None, 0.9),))
     for least, chosen in ((0.4, 1), (0.5, 0)):
@@ -372,18 +362,14 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
     assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 7
 
 
-def test_any_number_of_workers_gives_the_same_pool_and_regions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = set()
-    for count in (1, 2):
-        (tmp_path / str(count)).mkdir()
-        monkeypatch.chdir(tmp_path / str(count))
-        monkeypatch.setattr(models, "GROUP", 4)
-        monkeypatch.setattr(models, "places", lambda _, count=count: ["cpu"] * count)
-        pooled()
-        Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
-        regions.run()
-        found.add(tuple(Path(f"data/photos/{name}").read_bytes() for name in ("pool.parquet", "records.jsonl")))
-    assert len(found) == 1
+def test_any_number_of_workers_gives_the_same_pool_and_regions(photographed, workdir, monkeypatch) -> None:
+    monkeypatch.setattr(models, "GROUP", 4)
+    monkeypatch.setattr(models, "places", lambda _: ["cpu"] * 2)
+    shutil.copy(photographed / "params.yaml", workdir)
+    photo_pool.run()
+    regions.run()
+    for name in ("pool.parquet", "records.jsonl"):
+        assert Path(f"data/photos/{name}").read_bytes() == (photographed / f"data/photos/{name}").read_bytes()
 
 
 @pytest.mark.parametrize(
