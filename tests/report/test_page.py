@@ -106,6 +106,15 @@ def test_every_chart_is_drawn(opened: Page) -> None:
     assert opened.locator("#graph svg rect").count() >= 15
 
 
+def test_beneath_the_leaderboard_stands_which_model_has_a_network(opened: Page) -> None:
+    board = "[{judge: 'j', parts: [{models: []}]}]"
+    told = "whatTheyAre(%s, %s).map((each) => each.textContent).join(' ')"
+    said = opened.evaluate(told % (board, "{precise: 'precise', mine: 'style_transfer', flux: 'diffusers'}"))
+    assert "2 of the models here are our programs, none an AI model that edits" in said
+    assert "by a known amount, mine with a neural network." in said
+    assert "programs, no AI models: each" in opened.evaluate(told % (board, "{precise: 'precise'}"))
+
+
 def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
     best_first = first_column(opened)
     opened.click("#leaderboard th button:has-text('Rating')")
