@@ -190,5 +190,5 @@ def test_every_published_figure_has_its_source_and_a_figure_of_ours() -> None:
 
 
 def test_a_form_is_less_than_sixty_lines() -> None:
-    for name in ("chosen", "mmrb2", "rated"):
-        assert len((SOURCE / f"preferences/{name}.py").read_text().splitlines()) < 60
+    for name, own in (("compared", 6), ("rated", 2)):  # forms in a module
+        assert len((SOURCE / f"preferences/{name}.py").read_text().splitlines()) < 60 * own

@@ -14,8 +14,7 @@ import training_pairs
 from pictures import png
 from training_pairs import TASK
 
-from editjudge.benchmarks.preferences import vcreward
-from editjudge.benchmarks.preferences.item import BenchmarkSetting
+from editjudge.benchmarks.preferences import forms
 from editjudge.cli.main import main
 from editjudge.core import images, records
 from editjudge.core.errors import FileError, UserError
@@ -40,7 +39,7 @@ def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path):
     program.run(COMMAND)
     assert [path.name for path in (project / "out").iterdir()] == ["pairs.parquet"]
-    items = vcreward.load(BenchmarkSetting(form="vcreward", path=str(project / "out/pairs.parquet")))
+    items = forms.load("ours", {"form": "vcreward", "path": str(project / "out/pairs.parquet")})
     assert len(items) == 70
     assert (items[1].key, items[1].models, items[1].verdict) == ("k1", ("bad", "good"), "Image B")
     assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))

@@ -4,25 +4,33 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from editjudge.benchmarks.preferences import aurora, chosen, editreward, editscore, genai, imagenhub, mmrb2, rated
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Form, Item
-from editjudge.benchmarks.preferences.vcreward import load as load_vcreward
+from editjudge.benchmarks.preferences import compared, editreward, rated
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Form, Item, collect
+from editjudge.core import reading
+from editjudge.core.reading import Record
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 
 SHOWN = 20
+
+
+def _by_row(build: Callable[[Record], Item]) -> Callable[[BenchmarkSetting], list[Item]]:
+    """A form in which each row is an item."""
+    return lambda setting: collect(reading.read(setting), build)
+
+
 FORMS: dict[Form, Callable[[BenchmarkSetting], list[Item]]] = {
-    "aurora": aurora.load,
-    "compass": chosen.load,
+    "aurora": compared.aurora,
+    "compass": _by_row(compared.compass),
     "editreward": editreward.load,
-    "editscore": editscore.load,
-    "firm": rated.load,
-    "genai": genai.load,
-    "imagenhub": imagenhub.load,
-    "mmrb2": mmrb2.load,
-    "rewardbench": chosen.load,
-    "tiedit": rated.load,
-    "vcreward": load_vcreward,
+    "editscore": compared.editscore,
+    "firm": rated.respects,
+    "genai": _by_row(compared.genai),
+    "imagenhub": rated.imagenhub,
+    "mmrb2": compared.mmrb2,
+    "rewardbench": _by_row(compared.rewardbench),
+    "tiedit": rated.respects,
+    "vcreward": _by_row(compared.vcreward),
 }
 
 

@@ -145,6 +145,12 @@ def aspect_change(source: np.ndarray, edited: np.ndarray) -> float | None:
     return None if 1 / SAME_ASPECT <= factor <= SAME_ASPECT else round(factor, 4)
 
 
+def check_name(name: str, what: str) -> None:
+    """Raises GalleryError for a key or a model's name that cannot be a file's."""
+    if not FILE_NAME.fullmatch(name):
+        raise GalleryError(f"the {what} {name!r:.80} cannot be a file's name: A-Z a-z 0-9 . _ - expected, 200 at most")
+
+
 @dataclass
 class GalleryReport:
     """What a gallery has and lacks. done: images; rows: kind (of WORDS), name (a key, or a file of no case), reason."""
