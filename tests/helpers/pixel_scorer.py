@@ -74,7 +74,7 @@ class Running(Served):
 
     def __init__(self, scorer: Any = None, **changes: Any) -> None:
         self.scorer = scorer or PixelScorer()
-        self.service = RewardService(self.scorer, "pixels", RewardSetting(**SETTING | changes))
+        self.service = RewardService(lambda: self.scorer, "pixels", RewardSetting(**SETTING | changes))
         super().__init__(self.service.app(), timeout_graceful_shutdown=self.service.how.stop_seconds)
 
     @property

@@ -8,9 +8,11 @@ import math
 import pickle
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from cases import each_row
 from killing import wait_until
 from pictures import many_scans, picture
 from PIL import Image
-from pixel_scorer import SETTING, PixelScorer, Running
+from pixel_scorer import SETTING, PixelScorer, Running, Served
 from pydantic import ValidationError
 from reward_trial import trial
 
@@ -456,10 +458,27 @@ def test_a_win_rate_is_that_within_the_edits_of_one_source_and_instruction() -> 
     np.testing.assert_array_equal(unpickled(reply)["outputs"][4:], [math.nan] * 4, "broken, or alone")
 
 
+def test_a_sleep_waits_for_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Running() as other, ThreadPoolExecutor(2) as threads:
+        other.scorer.go.clear()
+        asked = threads.submit(reward_client.score, other.url, [("x", picture(1), picture(2))])
+        wait_until(lambda: other.scorer.begun == 1)
+        slept = threads.submit(requests.post, f"{other.url}/sleep", timeout=60)
+        wait_until(lambda: requests.get(f"{other.url}/is_sleeping", timeout=60).json()["is_sleeping"])
+        assert not slept.done()
+        other.scorer.go.set()
+        assert slept.result().status_code == 200
+        assert asked.result()[0]["overall"]
+        monkeypatch.setattr(other.service, "opened", lambda: Path("gone").read_text())
+        failed = requests.post(f"{other.url}/wake_up", timeout=60)
+        assert (failed.status_code, "FileNotFoundError" in failed.text) == (500, True)
+        assert requests.get(f"{other.url}/is_sleeping", timeout=60).json()["is_sleeping"], "still"
+
+
 @each_row("change, words")
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
-        RewardService(PixelScorer(), "pixels", read("reward_service", RewardSetting, SETTING | change))
+        RewardService(PixelScorer, "pixels", read("reward_service", RewardSetting, SETTING | change))
 
 
 def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,3 +524,14 @@ def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path)
         assert result["std"] == pytest.approx(dict(score.std), abs=1e-4)
         assert result["calibrated"] == score.calibrated
     assert (results[11]["overall"], bool(results[11]["reason"])) == (None, True)
+    service = RewardService(partial(CheckpointScorer.load, tmp_path), "tiny", RewardSetting(**SETTING))
+    weights = weakref.ref(service.scorer.model)  # type: ignore[attr-defined]
+    with Served(service.app()) as served:
+        for to_sleep, path in ((True, "sleep"), (True, "sleep"), (False, "wake_up"), (False, "wake_up")):
+            assert requests.post(f"{served.url}/{path}", timeout=60).status_code == 200
+            assert requests.get(f"{served.url}/is_sleeping", timeout=60).json() == {"is_sleeping": to_sleep}
+            assert weights() is None, "nothing holds them"
+            asked = requests.post(f"{served.url}/score", json=own((picture(1), picture(2))), timeout=60)
+            assert (asked.status_code, "Retry-After" in asked.headers) == ((503, True) if to_sleep else (200, False))
+        [again] = reward_client.score(served.url, edits[:1])
+    assert again["overall"] == pytest.approx(results[0]["overall"], abs=1e-5)

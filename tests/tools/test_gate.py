@@ -175,3 +175,19 @@ def test_the_command_tells_shows_and_ends_with_an_error(workdir: Path, monkeypat
     assert json.loads(Path("service.json").read_text())["judges"][0]["asked"] == "scores"
     with pytest.raises(UserError, match="--form"):
         program.run("gate dino_i --form scores")
+
+
+def test_the_page_tells_the_committed_figures_and_that_nothing_of_ours_passes() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    found = json.loads((docs / "gate.json").read_text())["judges"]
+    page, marks = (docs / "rewards.md").read_text(), {"pass": "**{}**", "fail": "{}", "too few to tell": "{}?"}
+    assert not any(judge["passes"] for judge in found)
+    for n, cheat in enumerate(CHEATS):
+        of = [judge["cheats"][n] for judge in found]
+        assert {each["cheat"] for each in of} == {cheat}
+        cells = [marks[each["verdict"]].format(f"{each['share']:.2f}") for each in of]
+        assert f"| {cheat} | {' | '.join(cells)} |" in page
+    for n, changed in enumerate(("instruction", "source", "edited image")):
+        moves = [f"{judge['sensitivity'][n]['moves']:.2f}" for judge in found]
+        assert f"| moves with the {changed} | {' | '.join(moves)} |" in page
+    assert f"editjudge gate {' '.join(judge['judge'] for judge in found)} --json docs/gate.json" in page

@@ -1,5 +1,6 @@
 """`editjudge serve`."""
 
+from functools import partial
 from typing import Any, TypeVar
 
 from cyclopts import App
@@ -55,7 +56,8 @@ def serve(
         how = changed(values, "reward_service", RewardSetting, of_scorers | {"port": port})
         entry, free = settings.leaf(values, f"scorers.{scorer}"), launch.free_port(how.host, how.port)
         _ = how.key, how.folder  # both are read now: what is wrong with them is told before the scorer is loaded
-        rewards.run(rewards.RewardService(open_scorer(f"scorers.{scorer}", entry), scorer, how), free)
+        opened = partial(open_scorer, f"scorers.{scorer}", entry)
+        rewards.run(rewards.RewardService(opened, scorer, how), free)
         return
     for option, value in of_scorers.items():
         if value is not None:

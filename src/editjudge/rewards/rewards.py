@@ -5,14 +5,17 @@ Edits that wait at the same time are scored in one batch, in a thread of their o
 import asyncio
 import base64
 import binascii
+import gc
 import hmac
 import json
 import math
 import pickle
+import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -57,11 +60,12 @@ class Metrics:
 
 
 class RewardService:
-    """The endpoints. name: what the scorer is called. ParamsError: the setting does not fit the scorer."""
+    """The endpoints. opened: opens the scorer. name: what it is called. ParamsError: the setting does not fit it."""
 
-    def __init__(self, scorer: Scorer, name: str, how: RewardSetting) -> None:
-        self.scorer, self.how, self.key, self.limit = scorer, how, how.key, how.most_megabytes * 2**20
-        self.served, self.metrics = Served(name, how.folder), Metrics()
+    def __init__(self, opened: Callable[[], Scorer], name: str, how: RewardSetting) -> None:
+        scorer = self.scorer = opened()
+        self.opened, self.how, self.key, self.limit = opened, how, how.key, how.most_megabytes * 2**20
+        self.served, self.metrics, self.asleep = Served(name, how.folder), Metrics(), False
         self.rewards = ("overall", "calibrated", WIN_RATE, *scorer.dimensions)
         if how.reward not in self.rewards:
             raise ParamsError(f"reward_service.reward is {how.reward!r}; {name} has {', '.join(self.rewards)}")
@@ -72,6 +76,9 @@ class RewardService:
             routes=[
                 *(Route(path, self.health) for path in ("/health", "/ping", "/rewards")),
                 Route("/metrics", self.tell),
+                Route("/is_sleeping", self.tell_sleep),
+                Route("/sleep", partial(self.turn, True), methods=["POST"]),
+                Route("/wake_up", partial(self.turn, False), methods=["POST"]),
                 *(Route(path, self.endpoint(name), methods=["POST"]) for path, name in paths.items()),
             ],
             exception_handlers=dict.fromkeys((Rejected, HTTPException, Exception), refusal),
@@ -82,6 +89,7 @@ class RewardService:
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room, self.preparing = serving.Room(serving.MAX_DECODED), ThreadPoolExecutor(engine().cpus())
         self.batcher: Batcher[Edit, Score | Unscored]
+        self.turning = asyncio.Lock()
         self.batcher = Batcher(self.score, self.how.batch_size, 0, self.how.gathering)
         async with self.batcher.running():
             yield
@@ -93,6 +101,33 @@ class RewardService:
     async def tell(self, request: Request) -> PlainTextResponse:
         self.admit(request)
         return PlainTextResponse(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def tell_sleep(self, request: Request) -> JSONResponse:
+        self.admit(request)
+        return JSONResponse({"is_sleeping": self.asleep})
+
+    async def turn(self, to_sleep: bool, request: Request) -> Response:
+        """Lets go of the scorer once all that was asked is answered, or opens it again; named as vLLM's."""
+        self.admit(request)
+        async with self.turning:
+            if to_sleep != self.asleep:
+                self.asleep = True
+                while self.metrics.pending:
+                    await asyncio.sleep(0.01)
+                act = self.let_go if to_sleep else self.open
+                await asyncio.get_running_loop().run_in_executor(self.batcher.thread, act)
+                self.asleep = to_sleep
+        return Response()
+
+    def open(self) -> None:
+        self.scorer = self.opened()
+
+    def let_go(self) -> None:
+        """The weights' memory is free, a GPU's too."""
+        del self.scorer
+        gc.collect()
+        if torch := sys.modules.get("torch"):
+            torch.cuda.empty_cache()
 
     def endpoint(self, name: str) -> Any:
         """The endpoint of a form."""
@@ -121,6 +156,8 @@ class RewardService:
         """Checks the key and takes a place before the body is read. A refused request's body is read and dropped."""
         try:
             self.admit(request)
+            if self.asleep:
+                raise Rejected(503, f"{self.served.name} sleeps until it is asked to wake up")
             place.take(1)
         except Rejected:
             size = 0

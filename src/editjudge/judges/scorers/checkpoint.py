@@ -178,16 +178,16 @@ class CheckpointScorer:
         assert output.means is not None
         stds = None if output.log_stds is None else output.log_stds.exp()
         overall, overall_std = aggregate(output.means, stds, own.aggregation)
+        known = [part for part in (overall[:, None], output.means, stds) if part is not None]
+        finite, wholes = torch.cat(known, 1).isfinite().all(1).tolist(), overall.tolist()
+        spreads = [None] * len(edits) if overall_std is None else overall_std.tolist()
         found: list[Score | Unscored] = []
-        for n in range(len(edits)):
-            known = [part[n] for part in (overall, output.means, stds) if part is not None]
-            if not all(part.isfinite().all() for part in known):
-                found.append(Unscored("the scorer's answer is no finite number"))
-                continue
-            whole, each = overall[n].item(), [part.tolist() for part in known[1:]]
+        for is_number, whole, spread, *each in zip(
+            finite, wholes, spreads, *(p.tolist() for p in known[1:]), strict=True
+        ):
             of, *std = (dict(zip(self.dimensions, values, strict=True)) for values in each)
-            spread = None if overall_std is None else overall_std[n].item()
-            found.append(Score(whole, of, std[0] if std else {}, spread, own.calibrated(whole)))
+            score = Score(whole, of, std[0] if std else {}, spread, own.calibrated(whole))
+            found.append(score if is_number else Unscored("the scorer's answer is no finite number"))
         return found
 
     def prepare(self, edit: Edit) -> PreparedEdit:
