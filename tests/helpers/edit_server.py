@@ -3,8 +3,9 @@ port.
 
 It answers with the negative of the image that was sent. Settings: delay (s); failures, the share of requests that fail,
 by the prompt and how often it came, evenly by 429 with Retry-After 0.2, 500, hanging and a cut connection; behave, what
-each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS; key; port. GET
-/log: what came; GET /image: an image for answers that give an address."""
+each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS; key; port;
+journal, a file that gets each prompt as it comes. GET /log: what came; GET /image: an image for answers that give an
+address."""
 
 import asyncio
 import base64
@@ -15,6 +16,7 @@ import socket
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -123,6 +125,9 @@ async def answer(request: web.Request) -> web.StreamResponse:
     [source] = [data for _, filename, _, data in parts if filename is not None]
     prompt = fields["prompt"].decode()
     came[prompt] += 1
+    if "journal" in settings:
+        with Path(settings["journal"]).open("a") as out:
+            out.write(json.dumps(prompt) + "\n")
     last.update(
         headers=dict(request.headers),
         fields={name: data.decode() for name, data in fields.items()},

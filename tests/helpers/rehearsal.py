@@ -3,9 +3,9 @@
     make rehearsal
     python tests/helpers/rehearsal.py FOLDER [--few]
 
-FOLDER gets a copy of the repository with a cache of its own. A second call goes on where the first one ended. Parser,
-grounder and the editing models behind an API are HTTP servers on this machine. At the end every record is looked at:
-production code makes failed records of errors, and none may hide there."""
+FOLDER gets a copy of the repository with a cache of its own. A second call goes on where the first one ended. Stages
+start all servers, as with GPUs: small_vllm in vLLM's place, and edit_server for the editing models behind an API. At
+the end every record is looked at: production code makes failed records of errors, and none may hide there."""
 
 import os
 
@@ -24,15 +24,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import psutil
 import tiny_hub
-from chat_client import edit_server, grounding_server
 from clone import ROOT, Clone
-from fake_server import Server
 from ruamel.yaml import YAML
 
-from editjudge.models.serve.launch import free_port
+from editjudge.models.serve.launch import Serving, free_port
 from tools import settings, verify
 
 HOST = "127.0.0.1"
@@ -42,14 +41,9 @@ CPU_SETTINGS = portable.SETTINGS | portable.AVX512
 # For CI: tasks and editors by which every slot is used.
 FEW_TASKS = ("material_alter", "oref", "ps_human", "style_transfer")
 FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2", "bagel")
+SERVERS = ("small_vllm.py", "edit_server.py", "editjudge.models.serve.server")
+EDITS = "work/edits"  # what came to the editing models behind an API
 ROWS, ARENA = 4, 6  # of each task and source; tasks of which the arena and the benchmarks have a prompt
-
-
-class Servers(NamedTuple):
-    """What runs beside the graph: parser and grounder, and the editing models behind an API."""
-
-    grounding: Server
-    edits: Server
 
 
 class Rehearsal(Clone):
@@ -78,43 +72,63 @@ class Rehearsal(Clone):
         for name in ("hub", done.name):
             with (self.folder / ".git/info/exclude").open("a") as out:
                 out.write(f"{name}\n")
-        ports = {name: free_port(HOST, 0) for name in ("grounding", "edits", "photos")}
+        photos = free_port(HOST, 0)
         file, text = self.folder / "params.yaml", YAML()
         values = text.load(file.read_text())
         with contextlib.chdir(self.folder):
             settings.apply(values, "rehearsal")
         reduce(values, few)
-        roles = {"grounding": ("parser", "grounder"), "photo_pool": ("captioner",), "instructions": ("writer",)}
-        for section, role in ((section, role) for section, own in roles.items() for role in own):
-            # One server with answers of every form in the place of those that stages start: no tiny model has them.
-            address = {"backend": "endpoint", "base_url": f"http://{HOST}:{ports['grounding']}/v1"}
-            values[section][role] = address | {"model": values[section][role]["model"]}
-        for entry in values["editors"].values():
-            if entry["kind"] == "api":
-                entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
+        self.let_stages_start(values)
         with file.open("w") as out:
             text.dump(values, out)
         self.run("env", "PYTHONPATH=src", sys.executable, "-m", "tools.graph", "--write")
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
-        tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")
+        tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{photos}")
         tiny_hub.write_ratings(self.folder, 2 * ROWS)
         tiny_hub.write_sequences(self.folder, 2 * ROWS)
         tiny_hub.write_benchmarks(self.hub, list(values["tasks"])[:ARENA])
         tiny_hub.write_suites(self.hub, self.folder)
-        done.write_text(json.dumps(ports))
+        done.write_text(json.dumps(photos))
+
+    def let_stages_start(self, values: Any) -> None:
+        """A program where `make vllm` lays vLLM's, and one for each editing model behind an API."""
+        program, edits = self.folder / Serving().program, self.folder / EDITS
+        program.parent.mkdir(parents=True)
+        edits.mkdir(parents=True)
+        small = f"PYTHONPATH={ROOT}/src exec {sys.executable} {ROOT}/tests/helpers/small_vllm.py"
+        program.write_text(f'#!/bin/sh\n{small} "$@"\n')
+        program.chmod(0o755)
+        values["serve"]["engine"] = "vllm"
+        for name, entry in values["editors"].items():
+            if entry["kind"] == "api":
+                told = json.dumps({"delay": 0.02, "journal": f"{EDITS}/{name}", "port": "PORT"})
+                words = [sys.executable, f"{ROOT}/tests/helpers/edit_server.py", told.replace('"PORT"', "{port}")]
+                entry["base_url"] = f"http://{HOST}:{free_port(HOST, 0)}/v1"
+                entry["server"] = {"command": words, "health": "/log"}
+
+    def edits(self, name: str) -> list[str]:
+        """The instructions that came to the servers of an editing model behind an API, in their order."""
+        return [json.loads(line) for line in (self.folder / EDITS / name).read_text().splitlines()]
+
+    def asked(self) -> list[dict[str, Any]]:
+        """What parsers, grounders, captioners and writers were asked, as small_vllm tells it."""
+        logs = [file.read_text() for file in sorted((self.folder / "work/serve").glob("*.log"))]
+        return [json.loads(line) for log in logs for line in log.splitlines() if line.startswith('{"role"')]
+
+    def left(self) -> list[str]:
+        """The servers of stages that still run."""
+        here = [each for each in psutil.process_iter(["cwd", "cmdline"]) if each.info["cwd"] == str(self.folder)]
+        words = [" ".join(each.info["cmdline"] or ()) for each in here]
+        return [each for each in words if any(server in each for server in SERVERS)]
 
     @contextlib.contextmanager
-    def servers(self) -> Iterator[Servers]:
-        ports = json.loads((self.folder / "prepared.json").read_text())
-        photos = [sys.executable, "-m", "http.server", str(ports["photos"]), "--bind", HOST]
-        with (
-            grounding_server(port=ports["grounding"], anywhere=True, changes=[]) as grounding,
-            edit_server(port=ports["edits"], delay=0.02) as edits,
-            subprocess.Popen(photos, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as serving,
-        ):
+    def photos(self) -> Iterator[None]:
+        """The one server that no stage starts: that of Pico-Banana's photographs, somewhere else."""
+        words = [sys.executable, "-m", "http.server", (self.folder / "prepared.json").read_text(), "--bind", HOST]
+        with subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as serving:
             try:
-                yield Servers(grounding, edits)
+                yield
             finally:
                 serving.kill()
 
@@ -235,7 +249,7 @@ def main() -> None:
     start, rehearsal = time.monotonic(), Rehearsal(given.folder.resolve())
     rehearsal.prepare(given.few)
     print(f"rehearsal: {rehearsal.folder} is ready, {time.monotonic() - start:.0f} s", flush=True)
-    with rehearsal.servers():
+    with rehearsal.photos():
         try:
             rehearsal.repro()
         except subprocess.CalledProcessError as error:

@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_base
+import tiny_families
 import tiny_models
 import tiny_people
 import torch
+import transformers
 from cases import yaml_beside
 
 from editjudge.core import images
@@ -217,6 +219,15 @@ SENTENCE_MODULES = (
 )
 
 
+def write_words(folder: Path) -> None:
+    """A random Qwen3 of words alone: its server answers for it."""
+    tokens = tiny_families.tokenizer(tiny_families.QWEN)
+    tokens.chat_template = tiny_families.TURNS
+    config = transformers.Qwen3Config(**tiny_families.text(tokens))
+    transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokens.save_pretrained(folder)
+
+
 def write_embedder(folder: Path) -> Path:
     """A random Qwen3-VL of few weights as a sentence-transformers folder, in the form of Qwen3-VL-Embedding's."""
     sizes = tiny.TinySettings(hidden_size=48, text_layers=2, vision_layers=2)
@@ -247,6 +258,8 @@ def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
     tiny_people.write_buffalo(insightface, side=640, always=FACES)
     write_embedder(cached(hub, values["embed"]["model"]))
     write_judge_base(cached(hub, values["train_judge"]["base"]))
+    for model in {values["grounding"]["parser"]["model"], values["instructions"]["writer"]["model"]}:
+        write_words(cached(hub, model))
     write_editors(hub, values["editors"])
 
 

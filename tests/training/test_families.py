@@ -212,7 +212,7 @@ def test_each_entry_is_asked_and_served_at_the_sizes_of_its_training(profile, ba
     """In tokens of an image: as the training shows it, as it is asked in this process, and by what vLLM is told."""
     monkeypatch.chdir(ROOT)
     if backend == "torchvision" and not find_spec("torchvision"):
-        pytest.skip("torchvision does not load beside the CPU build of torch")
+        pytest.skip("`make test-torchvision` runs it")
     classes = {"pil": Qwen2VLImageProcessorPil, "torchvision": transformers.Qwen2VLImageProcessor}
     pictures = [png(n, height, width) for n, (width, height) in enumerate(SIDES)]
 
