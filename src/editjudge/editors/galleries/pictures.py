@@ -193,9 +193,3 @@ def read_suite(path: Path, cases: Iterable[Row], model: str, report: GalleryRepo
         extra = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - own
     report.rows.sort(key=lambda row: row["kind"] != "missing")
     report.rows += [{"kind": "extra", "name": name, "reason": WORDS["extra"]} for name in sorted(extra)]
-
-
-def check_name(name: str, what: str) -> None:
-    """Raises GalleryError for a key or a model's name that cannot be a file's."""
-    if not FILE_NAME.fullmatch(name):
-        raise GalleryError(f"the {what} {name!r:.80} cannot be a file's name: A-Z a-z 0-9 . _ - expected, 200 at most")
