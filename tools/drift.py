@@ -11,7 +11,7 @@ from typing import Any
 
 from cyclopts import App, Parameter
 
-from editjudge.benchmarks.suites.suite_report import scores_of
+from editjudge.benchmarks.suites.suite import Scores
 from editjudge.cli.printing import table
 from editjudge.core import records
 from editjudge.core.errors import FileError
@@ -22,6 +22,11 @@ from editjudge.statistics import clustered
 RANGE = 10.0  # the widest range of scores: how far a case's mean can lie from another's
 DIGITS = 9  # of a difference of means
 DRIFTED = ("rater", "dimension", "edits", "old", "new", "change", "low", "high", "changed", "same_reply")
+
+
+def scores_of(row: Row) -> Scores | None:
+    """A rating's scores by dimension."""
+    return None if row["scores"] is None else {each["dimension"]: each["score"] for each in row["scores"]}
 
 
 def drift(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:

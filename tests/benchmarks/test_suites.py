@@ -154,7 +154,7 @@ def test_basic_equals_the_public_scripts(seed):
         rating(f"{n}", {name: draw.randint(1, 5) for name in DIMENSIONS} if n % 7 else None, draw.choice(TYPES))
         for n in range(300)
     ]
-    read = {row["key"]: suite_report.scores_of(row) for row in rows}
+    read = {row["key"]: drift.scores_of(row) for row in rows}
     replies = {
         key: "\n".join(f"{name}: {value:g}" for name, value in zip(labels, scores.values(), strict=True))
         if scores

@@ -15,7 +15,7 @@ import numpy as np
 
 from editjudge.benchmarks import people
 from editjudge.benchmarks.suites.forms import SUITES, Edits, SuiteSetting, rate
-from editjudge.benchmarks.suites.suite import Rated, Scores, Suite, SuiteBoard
+from editjudge.benchmarks.suites.suite import Rated, Suite, SuiteBoard
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, grouped, write_csv
 from editjudge.models.endpoint.spending import Account, cost_rows
@@ -24,11 +24,6 @@ from editjudge.statistics import boards, clustered
 REASONS = 20  # that metrics list, the most frequent
 PLOTTED = {"judge": "rater", "model": "model", "from": "from", "rating": "score", "low": "low", "high": "high"}
 HERE = "here"
-
-
-def scores_of(row: Row) -> Scores | None:
-    """A rating's scores by dimension."""
-    return None if row["scores"] is None else {each["dimension"]: each["score"] for each in row["scores"]}
 
 
 def results(
