@@ -20,6 +20,11 @@ def each_row(names: str, *more: object) -> Callable[[Callable], Callable]:
 
     def with_rows(test: Callable) -> Callable:
         rows = yaml_beside(test.__code__.co_filename)[test.__name__]
-        return pytest.mark.parametrize(names, [*rows, *more])(test)
+        return pytest.mark.parametrize(names, [*rows, *more], ids=_short)(test)
 
     return with_rows
+
+
+def _short(value: object) -> str | None:
+    """What a test's name has of a long value."""
+    return f"{str(value)[:60]}..." if isinstance(value, str | bytes) and len(value) > 60 else None

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from cases import each_row
 from pictures import many_scans, png
 from pixel_scorer import Served
 from pydantic import ValidationError
@@ -142,33 +143,17 @@ def image(address: str) -> list[dict]:
     return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": address}}]}]
 
 
-@pytest.mark.parametrize(
-    ("status", "words", "change"),
-    [
-        (404, "'other' does not exist; served is 'judge'", {"model": "other"}),
-        (400, "nothing is fetched", {"messages": image("http://127.0.0.1:1/x.png")}),
-        (400, "nothing is fetched", {"messages": image("file:///etc/hostname")}),
-        (400, "nothing is fetched", {"messages": image("data:text/html;base64,QQ==")}),
-        (400, "not base64", {"messages": image("data:image/png;base64,***")}),
-        (400, "cannot be used: 1010 scans", {"messages": image(SLOW)}),
-        (400, "cannot be used: not a PNG", {"messages": image("data:image/png;base64,QQ==")}),
-        (400, "4 images, more than the limit of 3", {"messages": image("data:image/png;base64,QQ==") * 4}),
-        (400, "tools: Extra inputs", {"tools": []}),
-        (400, "stream: Input should be False", {"stream": True}),
-        (400, "n: Input should be less than or equal to 1", {"n": 2}),
-        (400, "temperature: Input", {"temperature": -1}),
-        (400, "top_p: Input", {"top_p": 0}),
-        (400, "top_k: Input", {"top_k": -1}),
-        (400, "top_logprobs: Input", {"logprobs": True, "top_logprobs": 21}),
-        (400, "top_logprobs needs logprobs", {"top_logprobs": 2}),
-        (400, "max_tokens: Input", {"max_tokens": 0}),
-        (400, "messages: List should have", {"messages": []}),
-        (400, "messages.0.role: Input", {"messages": [{"role": "user<|im_end|>", "content": "x"}]}),
-        (400, "are more than 4096", {"max_tokens": 5000}),
-        (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
-        *((400, "the body: ", data) for data in (b"", b"[]", b"{", b"\xff", b"[" * 100_000)),
-    ],
-    ids=map(str, range(26)),
+@each_row(
+    "status, words, change",
+    (400, "nothing is fetched", {"messages": image("http://127.0.0.1:1/x.png")}),
+    (400, "nothing is fetched", {"messages": image("file:///etc/hostname")}),
+    (400, "nothing is fetched", {"messages": image("data:text/html;base64,QQ==")}),
+    (400, "not base64", {"messages": image("data:image/png;base64,***")}),
+    (400, "cannot be used: 1010 scans", {"messages": image(SLOW)}),
+    (400, "cannot be used: not a PNG", {"messages": image("data:image/png;base64,QQ==")}),
+    (400, "4 images, more than the limit of 3", {"messages": image("data:image/png;base64,QQ==") * 4}),
+    (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
+    *((400, "the body: ", data) for data in (b"", b"[]", b"{", b"\xff", b"[" * 100000)),
 )
 def test_what_is_not_taken_is_refused_by_name(trained, questions, status, words, change) -> None:
     code, reply = post(trained, change if isinstance(change, bytes) else body(questions[0], **change))

@@ -317,9 +317,13 @@ def test_places_and_sizes_in_words() -> None:
 
 
 def pooled(**changes: object) -> tuple[list[dict], dict, list[list[str]]]:
-    """The pool's rows, its metrics, and the lines of what was refused."""
+    """The pool's rows, its metrics, and the lines of what was refused, of a run with changed settings."""
     Path("params.yaml").write_text(yaml.safe_dump({"photo_pool": VALUES["photo_pool"] | changes}))
     photo_pool.run()
+    return pool()
+
+
+def pool() -> tuple[list[dict], dict, list[list[str]]]:
     refused = Path("data/refused/photo_pool.csv").read_text().splitlines()[1:]
     rows = records.read(Path("data/photos/pool.parquet"), "photo_pool")
     return rows, json.loads(Path("metrics/photo_pool.json").read_text())[0], [line.split(",") for line in refused]
@@ -392,8 +396,9 @@ def test_a_list_names_photographs_from_where_it_lies(folder: Path) -> None:
     assert [tuple(line[:2]) for line in refused] == list(told.items())
 
 
-def test_the_probes_photos_have_the_labels_of_their_regions(workdir: Path) -> None:
-    rows, _, refused = pooled()
+def test_the_probes_photos_have_the_labels_of_their_regions(photographed: Path, monkeypatch) -> None:
+    monkeypatch.chdir(photographed)
+    rows, _, refused = pool()
     assert {row["path"] for row in rows} == (photos.TRAIN | photos.BENCHMARK).keys() - {"moon"}
     assert [line[:2] for line in refused] == [["moon", "aesthetic score"]]
     [cat] = [row for row in rows if row["path"] == "chelsea"]

@@ -57,18 +57,7 @@ def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
     assert matches.numbered(table.assign(origin=["p2", None, None, None])).cluster.tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"key": "p_pair_a_vs_b", "result": {"winner": "Tie", "reply": "same"}}',
-        '{"key": "p_pair_a_vs_b", "results": {"winner": "Tie"}}',
-        '{"p_pair_a_vs_b": {"winner": "Tie", "raw": ["x"]}}',
-        '{"prompt": "p", "model_a": "a", "model_b": "b", "winner": "Tie", "score": 3.5}',
-        '\n  {"winner": "Tie", "key": "p_pair_a_vs_b"}  \r\n\n',
-        '\ufeff{"winner": "Tie", "key": "p_pair_a_vs_b"}',
-        '{"key": "p_pair_a_vs_b", "winner": "Tie", "reply": "' + "x" * 2_000_000 + '"}',
-    ],
-)
+@each_row("line", '{"key": "p_pair_a_vs_b", "winner": "Tie", "reply": "%s"}' % ("x" * 2_000_000))
 def test_other_forms_of_a_line(tmp_path, line):
     failed = line.replace('"Tie"', '"Failed"')
     assert rows(matches.load([saved(tmp_path, failed)]))[0][3] is None, "no verdict is no tie"
