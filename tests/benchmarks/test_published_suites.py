@@ -117,11 +117,7 @@ def prompt_file(*names: str, rest: str = "") -> str:
     return "".join(f'{name} = """Rate {name}.\nInstruction: {{instruct}}\n{rest}"""\n' for name in names)
 
 
-RISE_WORDS = (
-    "consist", "reasoning", "reasoning_w_input", "generation", "spatial_ref", "spatial_ref_img", "spatial_ref_w_input",
-    "spatial_qual", "spatial_cons", "logical_cons_ans", "logical_cons", "logical_txt", "logical_img",
-    "logical_img_wo_q",
-)  # fmt: skip
+RISE_WORDS = yaml_beside(__file__)["RISE_WORDS"]
 FINAL = {"utils.py": prompt_file(*(f"prompt_{name}" for name in RISE_WORDS), rest="Truth: {reference}\n")}
 
 
@@ -285,17 +281,9 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
     assert {(body["temperature"], body["max_tokens"], len(body["messages"])) for body in bodies} == {(0.0, 4096, 1)}
 
 
-KRIS_WORDS = (
-    "consist", "instruction_following", "quality", "dual_evaluation", "abnormal_instruction_following",
-    "view_instruction_following", "consist_multi", "instruction_multi", "consist_temporal", "instruction_temporal",
-)  # fmt: skip
+KRIS_WORDS = yaml_beside(__file__)["KRIS_WORDS"]
 KRIS_FILE = {"prompts.py": prompt_file(*(f"prompt_{name}" for name in KRIS_WORDS), rest="{{X: 1}} {explanation} {N}.")}
-KRIS_CASES = {
-    "color_change": {"ori_img": "1.png"}, "physics": {"ori_img": "1.png"}, "anomaly_correction": {"ori_img": "1.png"},
-    "viewpoint_change": {"ori_img": "1.png", "gt_img": "gt.png"},
-    "multi-element_composition": {"ori_img": ["1.png", "2.png", "3.png"]},
-    "temporal_prediction": {"ori_img": ["1-1.png", "1-3.png", "1-4.png"], "gt_img": "1-2.png"},
-}  # fmt: skip
+KRIS_CASES = yaml_beside(__file__)["KRIS_CASES"]
 
 
 def kris_table(folder: Path) -> Path:
@@ -438,12 +426,7 @@ def test_rededit_has_the_arithmetic_of_the_script_that_cannot_start(tmp_path, mo
     assert found.cases[3]["file"] == "text/text-3"
 
 
-WISE_METRICS = {
-    "DP": "detail_preserving",
-    "IF": "instruction_following",
-    "KF": "knowledge_fidelity",
-    "CF": "creative_fusion",
-}
+WISE_METRICS = yaml_beside(__file__)["WISE_METRICS"]
 WISE_OF = {"Awareness": "DP IF VQ KF", "Interpretation": "DP IF VQ KF", "Imagination": "DP IF VQ CF"}
 WISE_OF |= {"Complex": "DP IF VQ KF CF"}
 WISE_FILES = {

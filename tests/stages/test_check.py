@@ -8,6 +8,7 @@ from typing import Any
 import forks
 import pytest
 import yaml
+from cases import yaml_beside
 
 from editjudge.benchmarks.suites.forms import SUITES
 from editjudge.core import params
@@ -77,20 +78,7 @@ def test_twelve_mistakes_are_twelve_lines(values: dict[str, Any], capsys: pytest
     recipe = Path("pipelines/object_centric/color_alter.yaml")
     recipe.write_text(recipe.read_text().replace("  - lpips", "  - lpipz"))
     lines = found(values, capsys)
-    wanted = [
-        "fliter is unknown; did you mean filter?",
-        "embed.shards is unknown; did you mean shard?",
-        "filter.sample_num must be at least 1, not 0",
-        "raw_pairs.sources.color_alter.mine.path: none.jsonl not found",
-        "editors.box.kind is 'boxx'; did you mean box?",
-        "imported.gpt.path: data/sources/none not found",
-        "measures.lpips: models/none.safetensors not found",
-        "judges.measures.rule must be agreement or probability, not 'vibes'",
-        "judges.gpt.api_key_env gives no API key for m: set the environment variable NO_SUCH_KEY",
-        "judges.lost.model: models/none not found",
-        "train_pairs.thresholds.size_adjustment is missing",
-        "tasks.color_alter: pipelines/object_centric/color_alter.yaml:",
-    ]
+    wanted = yaml_beside(__file__)["TWELVE"]
     assert len(lines) == len(wanted), "\n".join(lines)
     for start in wanted:
         assert sum(line.startswith(start) for line in lines) == 1, f"{start} in\n" + "\n".join(lines)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import vl_convert
 import yaml
+from cases import yaml_beside
 from dvc.utils.serialize import modify_yaml
 from dvc_render import VegaRenderer
 from dvc_render.html import HTML
@@ -27,12 +28,7 @@ PLOTS = {
     if isinstance(plot, dict)
     for file, settings in plot.items()
 }
-SHOWN = {  # two rows of each form that a plot has, as strings, which DVC makes of CSV
-    "judge": "j", "task": "t", "model": "m", "accuracy": "0.7", "low": "0.6", "high": "0.8", "rating": "1000",
-    "known_damage": "1.5", "damage_gap": "2", "fit": "0.65", "step": "10", "loss": "0.1", "eval_loss": "0.2",
-    "eval_accuracy": "0.6", "centres": "1", "radius": "0.5", "random_radius": "0.6", "damage": "3", "response": "-0.1",
-    "series": "s", "pairs": "100", "confidence": "0.7",
-}  # fmt: skip
+SHOWN = yaml_beside(__file__)["SHOWN"]
 
 
 @pytest.fixture(scope="module")
