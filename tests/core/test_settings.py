@@ -24,10 +24,10 @@ from editjudge.core.settings import (
     Real,
     Text,
     Wrong,
-    named,
     read,
     section,
 )
+from tools.check import named
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
