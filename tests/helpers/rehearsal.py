@@ -141,8 +141,11 @@ class Rehearsal(Clone):
         judged = ["train_pairs", "train_judge", "merge_judge"]
         judged += [f"judge_benchmark@{name}" for name in values["benchmarks"]]
         rated = [f"rate@{name}" for name in values["suites"]]
-        self.dvc(["repro", "filter", "gedit_bench", "suite", "scorer_data"])
-        for sides in ((edits[::2], edits[1::2]), (said[::2], said[1::2]), (judged, rated)):
+        labels: dict[bool, list[str]] = {False: [], True: []}  # of edits
+        for name, given in values["scorer_data"].items():
+            labels[given["source"] == "adiee"].append(f"scorer_data@{name}")
+        self.dvc(["repro", "filter", "gedit_bench", "suite", *labels[False]])
+        for sides in ((edits[::2], edits[1::2]), (labels[True],), (said[::2], said[1::2]), (judged, rated)):
             self.dvc(*(["repro", "--single-item", *stages] for stages in sides))
         self.dvc(["repro"])
 
