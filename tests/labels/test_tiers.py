@@ -283,9 +283,10 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
     assert grounding.grounder.model == "Qwen/Qwen3-VL-8B-Instruct"
     assert train_judge.read_setting(paper).learning_rate == 2e-6
     assert section(paper, "serve", launch.Serving).engine == "vllm"
+    kinds = dict.fromkeys(("editreward", "adiee"), judge_settings.ScorerSetting)
+    kinds |= {"measures": judge_settings.MeasuresSetting}
     for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, setting_of in judges.items():
-            kinds = {"measures": judge_settings.MeasuresSetting, "editreward": judge_settings.ScorerSetting}
             setting = read(f"{where}.{name}", judge_settings.JudgeSetting, setting_of)
             assert type(getattr(setting, "model", setting)) is kinds.get(name, ServedSetting)
 
