@@ -39,9 +39,9 @@ BALANCED = (("all", 2.0), ("task", 4.0), ("origin", 1.0))  # in what BASELINES a
 
 @dataclass(frozen=True)
 class KnownEdit:
-    """png: the edited image. damage, loss: mean ΔE, and 1 - SSIM, of what had to stay. whole: see `whole`."""
+    """image: uint8, (H, W, 3). damage, loss: mean ΔE, and 1 - SSIM, of what had to stay. whole: see `whole`."""
 
-    png: bytes
+    image: np.ndarray
     kind: str
     damage: float
     loss: float
@@ -77,9 +77,7 @@ def make_edits(prompt: records.Row, seed: int) -> list[KnownEdit]:
             image = np.where(scene.preserve[..., None], image, part.clean) if kind == "box" else image
         loss = 1 - pixel.ssim(pixel.Moments(pixel.lightness(part.clean)), pixel.lightness(image), scene.preserve)
         damage = round(procedural.damage_of(part, image), 4)
-        made.append(
-            KnownEdit(images.encode_png(image), kind, damage, round(loss, 6), whole(source, moments, image, done))
-        )
+        made.append(KnownEdit(image, kind, damage, round(loss, 6), whole(source, moments, image, done)))
     return made
 
 
@@ -117,7 +115,7 @@ def _better(a: KnownEdit, b: KnownEdit, least_gap: float) -> bool:
 def probe_row(prompt: records.Row, pair: tuple[KnownEdit, KnownEdit], swapped: bool) -> records.Row:
     """A row of the probe of two edits, the better one first, or of two alike; swapped: the sides are exchanged."""
     better, worse = pair
-    shown = [(each.png, each.kind, each.damage) for each in (reversed(pair) if swapped else pair)]
+    shown = [(images.encode_png(each.image), each.kind, each.damage) for each in (reversed(pair) if swapped else pair)]
     if better.damage == worse.damage:
         return _row(prompt, "Tie", *zip(*shown, strict=True)) | {"stratum": "tie"}
     stratum = "agrees" if better.whole[0] < worse.whole[0] else "misleads"  # what the first of BASELINES does
