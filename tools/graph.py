@@ -21,7 +21,7 @@ from editjudge.core.params import ParamsError
 from editjudge.editors.settings import used
 from editjudge.sources.settings import EmbedSetting
 from editjudge.stages.graph.arena import of_suite
-from editjudge.stages.raw_sources import TABLE, named
+from editjudge.stages.graph.paths import TABLE, named
 
 ROOT = Path(__file__).parents[1]
 NO_FOLDER = "stages/candidates.schema.json"  # a dep of every editor that has no folder of its own: DVC wants one

@@ -79,9 +79,10 @@ def test_a_cluster_answers_as_this_machine_does(tmp_path: Path, there: None) -> 
     assert spread(abs, [-1, -2], "numbers") == [1, 2]
 
 
-def slowly(n: int) -> int:
+def slowly(n: int) -> tuple[int, str]:
+    """And the node that it is done on."""
     time.sleep(0.3)
-    return n * n
+    return n * n, ray.get_runtime_context().get_node_id()
 
 
 @pytest.mark.nightly("src/editjudge/core", "src/editjudge/engine")
@@ -89,12 +90,14 @@ def test_a_node_that_goes_away_costs_no_answer(cluster: Any, there: None) -> Non
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes(300)
     with Workers(partial(without_device, slowly), ["cpu"] * 3) as several:
-        found = dict[int, int]()
-        for n, got in several.map((n, n) for n in range(20)):
+        found, nodes = dict[int, int](), set[str]()
+        for n, (got, node) in several.map((n, n) for n in range(60)):
             found[n] = got
-            if len(found) == 6:
+            if node == third.node_id and node not in nodes:  # it is at work
                 cluster.remove_node(third, allow_graceful=False)
-        assert found == {n: n * n for n in range(20)}
+            nodes.add(node)
+        assert found == {n: n * n for n in range(60)}
+        assert third.node_id in nodes
         assert several.replaced >= 1
 
 

@@ -251,6 +251,6 @@ def test_the_graph_has_each_stage_beneath_what_it_reads() -> None:
     for node in found.values():
         assert all(found[name]["depth"] < node["depth"] for name in node["reads"]), node["name"]
     assert found["annotate"]["reads"] == ["filter", "candidates"]
-    assert found["candidates"]["items"] == 6
+    assert found["candidates"]["items"] == 7
     assert found["filter"]["records"] == 240
     assert "summary" in found["report"]["reads"]
