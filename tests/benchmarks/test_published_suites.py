@@ -574,7 +574,11 @@ def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: p
     ]
     assert parts == [picture(4), picture(9), "To do:\ndo 3 things"]
     assert found.judge.chats["syn_3-00004", quality[0]][1] == [picture(9)]
-    schema = rubrics.questions(found.judge.form).calls["alignment"].schema
+    asked = rubrics.questions(found.judge.form).calls["alignment"]
+    said = json.dumps({"reasoning": "2 of 10", **dict.fromkeys(alignment, "7")})
+    assert asked.read(said) == (dict.fromkeys(alignment, 7), None)
+    assert asked.read(f"{said}\ninstruction following: 2")[0] is None, "what comes behind may take it back"
+    schema = asked.schema
     assert (list(schema["properties"]), schema["properties"][alignment[0]]["enum"][-1]) == (
         ["reasoning", *alignment],
         "10",

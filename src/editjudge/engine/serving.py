@@ -146,10 +146,13 @@ class Batcher(Generic[Asked, Answer]):
             run = asyncio.get_running_loop().run_in_executor
             done = run(self.thread, self.answer, [asked for asked, _ in batch])
             await asyncio.wait([done])
+            error = done.exception()
             for number, (_, future) in enumerate(batch):
                 if future.done():  # whose asker was cancelled
                     continue
-                if (error := done.exception()) is not None:
+                if error is not None:
                     future.set_exception(error)
                 else:
                     future.set_result(done.result()[number])
+            # An error's traceback holds the frames that raised it, and these the model, which may be let go of.
+            del asked, request, future, gathered, batch, done, error

@@ -37,7 +37,7 @@ from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, 
 from editjudge.judges.readings import YES_NO
 from editjudge.judges.styles import told
 from editjudge.models.chat.forms import ChatForm, RawReply
-from editjudge.models.endpoint.replies import CUT_THINKING, END_OF_THINKING, QUOTED, first_object
+from editjudge.models.endpoint.replies import CLOSING, CUT_THINKING, END_OF_THINKING, QUOTED, first_object
 from editjudge.models.endpoint.spending import total
 
 DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
@@ -146,8 +146,9 @@ class Rubric(prompts.Prompt):
         if (body := readings.body_of(reply)) is None:
             return None, CUT_THINKING
         if isinstance(self.structured, Mapping):  # its fields count, whatever numbers the reasoning has
-            whole, _ = first_object(after := reply.rpartition(END_OF_THINKING)[2], after.find("{"))
-            if isinstance(whole, dict) and self.dimensions.keys() <= whole.keys():
+            whole, end = first_object(after := reply.rpartition(END_OF_THINKING)[2], after.find("{"))
+            ends = not after[end:].strip(CLOSING)  # what comes behind may take it back
+            if ends and isinstance(whole, dict) and self.dimensions.keys() <= whole.keys():
                 body = "\n".join(f"{key}: {whole[key]}" for key in self.dimensions)
         found, sections = dict[str, float](), self.form == "sections"
         names = [(each.name, *each.also) for each in self.dimensions.values()]

@@ -38,8 +38,10 @@ class Qwen3VLEmbedder:
             )
         finally:
             names["AutoProcessor"] = theirs
-        # Where torchvision is, too, images are resized by Pillow, as everywhere here.
-        cast(Any, self.model[0]).processor.image_processor = load_processor(folder).image_processor
+        # Where torchvision is, too, images are resized by Pillow, as everywhere here; within the bounds that
+        # sentence_bert_config.json may have.
+        processor, shown = cast(Any, self.model[0]).processor, load_processor(folder).image_processor
+        shown.size, processor.image_processor = processor.image_processor.size, shown
         by_products(self.model)
 
     def embed(self, rgbs: Sequence[np.ndarray], instructions: Sequence[str]) -> np.ndarray:
