@@ -26,7 +26,7 @@ from editjudge.models.chat.checkpoint import by_products
 from editjudge.models.chat.forms import RawReply
 from editjudge.models.chat.local_model import ChatModel, load
 from editjudge.sources.builtin import scenes
-from editjudge.sources.settings import AMOUNTS
+from editjudge.stages.probe_bench import AMOUNTS
 
 ROOT = Path(__file__).parents[1]
 BATCH = 32
@@ -44,7 +44,7 @@ def arena() -> list[Question]:
     for prompt in scenes.make_pairs("color_alter", "benchmark", 4, 192, 9):
         source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
         rng = np.random.default_rng(0)
-        edits = [procedural.edit_image(source, edit, kind, AMOUNTS[kind], rng).image for kind in AMOUNTS]
+        edits = [procedural.edit_image(source, edit, kind, AMOUNTS[kind], rng)[0] for kind in AMOUNTS]
         encoded = [images.encode_png(each) for each in edits]
         for a, b in permutations(range(len(edits)), 2):
             asked.append(Question(prompt["key"], prompt["instruction"], prompt["image"], encoded[a], encoded[b]))
@@ -59,7 +59,7 @@ def both_orders() -> list[Question]:
         source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
         rng = np.random.default_rng(0)
         a, b = (
-            images.encode_png(procedural.edit_image(source, edit, kind, AMOUNTS[kind], rng).image)
+            images.encode_png(procedural.edit_image(source, edit, kind, AMOUNTS[kind], rng)[0])
             for kind in ("precise", "regenerated")
         )
         for first, second in ((a, b), (b, a)):

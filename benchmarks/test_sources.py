@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from editjudge.core.records import RowWriter, TableWriter
+from editjudge.core import params, records
 from editjudge.core.tables import RowError
 from editjudge.sources import importing
 from editjudge.sources.duplicates import Seen
@@ -56,17 +56,16 @@ def _row(number: int, rng: np.random.Generator) -> dict:
 
 def run(file: Path, folder: Path) -> None:
     """Imports the file and prints rows, seconds, and MB at a fifth of the rows and at the most."""
-    values = {"tasks": {TASK: "p"}, "raw_pairs": {"sources": {TASK: {"s": {"format": "unicedit", "path": str(file)}}}}}
+    values = params.load(Path(__file__).parents[1] / "params.yaml")
+    values["raw_pairs"]["sources"] = {TASK: {"s": {"format": "unicedit", "path": str(file)}}}
     filters = {"instruction_least": 10, "instruction_most": 300, "side_least": 16, "side_most": 512, "aspect_most": 4.0}
     downloads = {"at_once": 4, "megabytes": 0.5, "seconds": 5.0, "attempts": 1, "private_hosts": False}
     values["raw_pairs"] |= {"filters": filters | {"near_bits": 4}, "downloads": downloads}
     plan = importing.plan(values, TASK)
     samples: list[tuple[int, float]] = []
     ended = threading.Event()
-    with (
-        RowWriter(folder / "out.parquet", "raw_pairs") as pairs,
-        TableWriter(folder / "refused.csv", importing.REFUSED) as refused,
-    ):
+    out, bad_rows = folder / "out.parquet", folder / "refused.csv"
+    with records.sifted(out, "raw_pairs", bad_rows, importing.REFUSED, "no pair was kept") as (pairs, refuse):
 
         def sample() -> None:
             while not ended.wait(0.2):
@@ -74,7 +73,7 @@ def run(file: Path, folder: Path) -> None:
 
         threading.Thread(target=sample, daemon=True).start()
         start = time.perf_counter()
-        report = importing.collect(plan, list, pairs.add, refused.add, folder)
+        report = importing.collect(plan, list, pairs.add, refuse, folder)
         took = time.perf_counter() - start
         ended.set()
     [counts] = report["sources"]
