@@ -79,17 +79,21 @@ def test_a_cluster_answers_as_this_machine_does(tmp_path: Path, there: None) -> 
     assert spread(abs, [-1, -2], "numbers") == [1, 2]
 
 
-def slowly(n: int) -> tuple[int, str]:
-    """And the node that it is done on."""
+def slowly(n: int) -> int:
     time.sleep(0.3)
-    return n * n, ray.get_runtime_context().get_node_id()
+    return n * n
+
+
+def and_where(n: int) -> tuple[int, str]:
+    """The square, and the node that it is computed on."""
+    return slowly(n), ray.get_runtime_context().get_node_id()
 
 
 @pytest.mark.nightly("src/editjudge/core", "src/editjudge/engine")
 def test_a_node_that_goes_away_costs_no_answer(cluster: Any, there: None) -> None:
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes(300)
-    with Workers(partial(without_device, slowly), ["cpu"] * 3) as several:
+    with Workers(partial(without_device, and_where), ["cpu"] * 3) as several:
         found, nodes = dict[int, int](), set[str]()
         for n, (got, node) in several.map((n, n) for n in range(60)):
             found[n] = got
