@@ -23,12 +23,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     found = Clone(tmp_path_factory.mktemp("published") / "clone")
     found.run("git", "add", "-A", "-f")
     found.run("git", "commit", "-qm", "state")
+    found.run("dvc", "pull", "-q", "-r", "published", *STAGES)
     return found
 
 
 def test_what_is_published_is_pulled_and_git_sees_nothing(clone: Clone) -> None:
     """After a change of dvc.lock: make publish"""
-    clone.run("dvc", "pull", "-q", "-r", "published", *STAGES)
     lock = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]
     outs = [out for name, stage in lock.items() if name.partition("@")[0] in STAGES for out in stage["outs"]]
     assert all((clone.folder / out["path"]).exists() for out in outs)
