@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 import openai
-import psutil
 import pytest
 from cases import yaml_beside
 from chat_client import edit_server
@@ -81,16 +80,16 @@ def test_every_edit_is_made_once_where_a_tenth_of_the_requests_fail() -> None:
 
 def test_a_model_is_served_by_its_stage_a_copy_on_each_group_of_gpus(workdir: Path) -> None:
     """Copies take turns, each sees its own GPUs, and none is left; without a GPU there is one."""
-    port, words = free_port("127.0.0.1", 0), [sys.executable, str(HELPERS / "edit_server.py"), '{"port": {port}}']
+    port, shown = free_port("127.0.0.1", 0), ["sh", "-c", 'echo "GPUs $CUDA_VISIBLE_DEVICES"; exec "$@"', "sh"]
+    words = [*shown, sys.executable, str(HELPERS / "edit_server.py"), '{"port": {port}}']
     server = {"command": words, "health": "/log", "stop_seconds": 5.0}
     how = setting(f"http://127.0.0.1:{port}/v1", server=server, max_in_flight=2)
     with launch.copies("a", how.base_url, how.model, cast(Program, how.server), ["cuda:0,1", "cuda:2,3"]) as urls:
         assert urls == [f"http://127.0.0.1:{port + n}/v1" for n in range(2)]
         ApiEditor(how, "a", urls).edit_many(enumerate(request(f"p{n}", n) for n in range(8)), lambda *_: None)
         assert [sum(Server(url).log()["answered"].values()) for url in urls] == [4, 4]
-        seen = [Path(f"/proc/{each.pid}/environ").read_text() for each in psutil.Process().children()]
-        shown = [text.partition("CUDA_VISIBLE_DEVICES=")[2].partition("\0")[0] for text in seen]
-        assert {"0,1", "2,3"} <= set(shown)
+        logs = [Path(f"work/serve/a-{port + n}.log").read_text() for n in range(2)]
+        assert [log.split("\n")[0] for log in logs] == ["GPUs 0,1", "GPUs 2,3"]
     kept: dict[str, Outcome] = {}
     figures = making.make("a", how, [iter([("k", request("p", 1))])], 1, kept.__setitem__)
     assert (figures["outcomes"], kept["k"].kind) == ({"done": 1}, None)
