@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
@@ -25,6 +26,18 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     found.run("git", "commit", "-qm", "state")
     found.run("dvc", "pull", "-q", "-r", "published", *STAGES)
     return found
+
+
+@pytest.fixture
+def pictures(clone: Clone, photo, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """s.png, a.png as it and a brighter b.png in the clone, which is the working directory."""
+    monkeypatch.chdir(clone.folder)
+    files = {Path(f"{name}.png"): shift for name, shift in (("s", 0), ("a", 0), ("b", 60))}
+    for file, shift in files.items():
+        file.write_bytes(images.encode_png(photo.clip(shift, 255)))
+    yield
+    for file in files:
+        file.unlink()
 
 
 def test_what_is_published_is_pulled_and_git_sees_nothing(clone: Clone) -> None:
@@ -59,11 +72,9 @@ def test_then_there_is_nothing_to_run(clone: Clone) -> None:
     assert "up to date" in said
 
 
-def test_then_the_pulled_judge_compares(clone: Clone, photo, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, shift in (("s", 0), ("a", 0), ("b", 60)):
-        (clone.folder / f"{name}.png").write_bytes(images.encode_png(photo.clip(shift, 255)))
+@pytest.mark.usefixtures("pictures")
+def test_then_the_pulled_judge_compares() -> None:
     words = ["--source", "s.png", "--a", "a.png", "--b", "b.png", "--instruction", "Brighten", "--measures", "ssim"]
-    monkeypatch.chdir(clone.folder)
     said = program.run(["compare", *words])
     header, verdict, *orders, empty, measures, ssim = said.splitlines()
     assert header.split() == ["judge", "winner", "p(A)"]
@@ -74,10 +85,9 @@ def test_then_the_pulled_judge_compares(clone: Clone, photo, monkeypatch: pytest
     assert re.match(r"image.ssim +1\.0000 +0\.\d{4} +Image A$", ssim)
 
 
-def test_then_the_pulled_scorer_scores(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--scorer", "editreward", "--source", "s.png", "--edit", "b.png", "--instruction", "Brighten"]
-    monkeypatch.chdir(clone.folder)
-    said = program.run(["score", *words])
+@pytest.mark.usefixtures("pictures")
+def test_then_the_pulled_scorer_scores() -> None:
+    said = program.run("score --scorer editreward --source s.png --edit b.png --instruction Brighten")
     assert {"instruction_following", "visual_quality", "overall"} <= set(said.split())
 
 

@@ -26,8 +26,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rehearsal.Rehears
         yield made
 
 
-def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal) -> None:
-    """Killed while an editing API is asked, and gone on with: what was kept is not asked for again."""
+@pytest.fixture(scope="module")
+def killed(copy: rehearsal.Rehearsal) -> tuple[int, int]:
+    """The rehearsal is killed while an editing API is asked, and gone on with: (edits kept by then, edits asked for)."""
     cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
     graph = subprocess.Popen(
         [*rehearsal.DVC, "repro", "candidates@step1x_edit_v1p2"], cwd=copy.folder, env=copy.env, start_new_session=True
@@ -38,10 +39,14 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal) ->
     os.killpg(graph.pid, signal.SIGKILL)
     graph.wait()
     wait_until(lambda: not copy.left())
-    before = kept(cache)
-    assert before >= 2
-    asked = len(copy.edits("step1x_edit_v1p2"))
+    before, asked = kept(cache), len(copy.edits("step1x_edit_v1p2"))
     copy.run(*rehearsal.DVC, "repro")
+    return before, asked
+
+
+def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, killed: tuple[int, int]) -> None:
+    before, asked = killed
+    assert before >= 2
     counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")
     assert counted["reused"] == before
     came = copy.edits("step1x_edit_v1p2")
@@ -53,11 +58,13 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal) ->
     assert len(came) == asked + counted["computed"], "what was kept is not asked for again"
 
 
+@pytest.mark.usefixtures("killed")
 def test_every_slot_gave_what_it_must(copy: rehearsal.Rehearsal) -> None:
     assert copy.faults() == []
     assert "up to date" in copy.run("dvc", "status")
 
 
+@pytest.mark.usefixtures("killed")
 def test_stages_started_each_roles_server_and_left_none(copy: rehearsal.Rehearsal) -> None:
     """As vLLM is started; each thing was asked once."""
     asked = copy.asked()
