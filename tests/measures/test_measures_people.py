@@ -8,6 +8,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from editjudge.measures import people
+from editjudge.measures.annotation.picture import mask_at_side
 from editjudge.vision.faces import Face
 from editjudge.vision.folders import JOINTS
 from editjudge.vision.pose import Joints
@@ -247,6 +248,7 @@ def test_the_clothed_body_is_without_hair_and_padded_face() -> None:
     assert np.array_equal(clothed, expected)
     assert np.array_equal(people.clothed(silhouette, ~silhouette, None), silhouette)
     assert silhouette.all()
+    assert np.array_equal(mask_at_side(clothed, 8), clothed[::5, ::5]), "the nearest pixel, as an encoder has it"
 
 
 # What cannot be compared.
