@@ -51,13 +51,17 @@ class Case:
     def __init__(self, told: dict[str, Any]) -> None:
         self.path, self.refused, self.told = told["path"], tuple(told["refused"]), told
         self.header = told["header"].replace("$KEY", KEY)
-        self.queue, self.settings = told.get("queue", False), told.get("settings", {})
+        self.queue, self.settings = told.get("queue", {}), told.get("settings", {})
 
     def source(self, body: Any) -> str:
         """The image in a request."""
         return functools.reduce(
             lambda at, part: at[int(part) if part.isdigit() else part], self.told["source"].split("."), body
         )
+
+    def says(self, when: str, job: str) -> Any:
+        """The answer where work that is done at an address has started, or goes on."""
+        return json.loads(json.dumps(self.queue[when]).replace("$JOB", job))
 
     def made(self, url: str) -> Any:
         """The answer with an image. url: with the image in it."""
@@ -74,7 +78,7 @@ class Provider:
     malformed, never (work without an end), lost (whose address has expired), stranger (another host is named)."""
 
     def __init__(self, api: str, behave: dict[str, list[str]]) -> None:
-        self.api, self.case, self.behave = api, CASES[api], behave
+        self.case, self.behave = CASES[api], behave
         self.came, self.polls, self.last = Counter[str](), Counter[str](), {}
         self.jobs: dict[str, tuple[str, bytes]] = {}
 
@@ -103,11 +107,7 @@ class Provider:
             return self.answer(meets, source)
         self.jobs[str(len(self.jobs))] = meets, source
         job = f"{'https://example.com' if meets == 'stranger' else url}/job/{len(self.jobs) - 1}"
-        return 201, {
-            "bfl": {"id": "i", "polling_url": job},
-            "fal": {"status": "IN_QUEUE", "status_url": f"{job}/status", "response_url": job},
-            "replicate": {"status": "starting", "urls": {"get": job}},
-        }[self.api]
+        return 201, self.case.says("started", job)
 
     def get(self, path: str, headers: Any, url: str) -> tuple[int, Any]:
         name, _, value = self.case.header.partition(": ")
@@ -120,12 +120,7 @@ class Provider:
         if self.polls[number] == 1:
             return 500, {"detail": "worker died"}  # asks for nothing anew
         if meets == "never" or self.polls[number] == 2:
-            job = f"{url}/job/{number}"
-            return 200, {
-                "bfl": {"id": "i", "status": "Pending", "result": None},
-                "fal": {"status": "IN_PROGRESS", "status_url": f"{job}/status", "response_url": job},
-                "replicate": {"status": "processing", "urls": {"get": job}},
-            }[self.api]
+            return 200, self.case.says("working", f"{url}/job/{number}")
         if more:
             return 200, {"status": "COMPLETED", "response_url": f"{url}/job/{number}"}
         return self.answer(meets, source)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cases import each_row, yaml_beside
 
 from editjudge.core import params
 from editjudge.editors import making, settings
@@ -13,11 +14,9 @@ from editjudge.editors.settings import ApiSetting, DiffusersSetting, ProceduralS
 from tools import graph
 from tools.exchange import out_of_five
 
-LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}
-KONTEXT = {"kind": "diffusers", "model": "black-forest-labs/FLUX.1-Kontext-dev", "seed": 1}
-KONTEXT |= {"data": {"num_inference_steps": 28}, "benchmark": {"num_inference_steps": 50}}
-API = {"kind": "api", "base_url": "https://api.example.com/v1", "model": "painter", "seed": 1}
-ENTRIES = {"leaky": LEAKY, "kontext": KONTEXT, "painter": API}
+TABLES = yaml_beside(__file__)
+ENTRIES, RUNNING, PUBLISHED = TABLES["ENTRIES"], TABLES["RUNNING"], TABLES["PUBLISHED"]
+LEAKY, KONTEXT, API = ENTRIES.values()
 
 
 def read(entry: Any, **others: Any) -> Any:
@@ -39,27 +38,15 @@ def test_every_ready_entry_is_read_and_has_the_published_steps_and_guidance() ->
     assert all(setting.pipeline != "auto" for setting in found.values())
     uses = ("data", "benchmark")
     steps = {name: tuple(getattr(each, use)["num_inference_steps"] for use in uses) for name, each in found.items()}
-    assert steps == {
-        "qwen_image_edit": (28, 50), "qwen_image_edit_2509": (28, 40), "qwen_image_edit_2511": (28, 40),
-        "firered_image_edit_1_1": (50, 50), "flux1_kontext_dev": (28, 50), "flux2_dev": (50, 50),
-        "flux2_dev_turbo": (8, 8), "flux2_klein_9b": (4, 4), "flux2_klein_4b": (4, 4), "longcat_image_edit": (50, 50),
-        "glm_image": (50, 50), "instruct_pix2pix": (100, 100), "flux2_klein_9b_kv": (4, 4),
-        "joyai_image_edit": (40, 40), "joyai_image_edit_plus": (30, 30), "qwen_image_2_1": (40, 40),
-        "fibo_edit_1_5": (30, 30), "chronoedit_14b": (50, 50), "dreamlite": (30, 30),
-    }  # fmt: skip
+    assert steps == {name: tuple(both) for name, both in PUBLISHED["steps"].items()}
     told = {name: [dict(getattr(each, use)) for use in uses] for name, each in found.items()}
     assert all(
         {**data, "num_inference_steps": 0} == {**arena, "num_inference_steps": 0} for data, arena in told.values()
     )
     guidance = {name: data["guidance_scale"] for name, (data, _) in told.items() if "guidance_scale" in data}
-    assert {name: scale for name, scale in guidance.items() if scale != 1.0} == {
-        "flux1_kontext_dev": 2.5, "flux2_dev": 4.0, "flux2_dev_turbo": 2.5, "longcat_image_edit": 4.5, "glm_image": 1.5,
-        "instruct_pix2pix": 7.5, "joyai_image_edit": 4.0, "joyai_image_edit_plus": 4.0, "fibo_edit_1_5": 5.0,
-        "chronoedit_14b": 5.0, "dreamlite": 3.5,
-    }  # fmt: skip
-    assert {name: data["true_cfg_scale"] for name, (data, _) in told.items() if "true_cfg_scale" in data} == {
-        name: 4.0 for name in found if name.startswith(("qwen_image_edit", "firered"))
-    } | {"qwen_image_2_1": 1.0}
+    assert {name: scale for name, scale in guidance.items() if scale != 1.0} == PUBLISHED["guidance"]
+    true_cfg = {name: data["true_cfg_scale"] for name, (data, _) in told.items() if "true_cfg_scale" in data}
+    assert true_cfg == PUBLISHED["true_cfg"]
     turbo = table["flux2_dev_turbo"]["data"]
     assert len(turbo["sigmas"]) == turbo["num_inference_steps"]
     assert turbo["sigmas"] == sorted(turbo["sigmas"], reverse=True)
@@ -74,19 +61,6 @@ def test_a_model_name_that_is_no_file_name_is_refused(name: str) -> None:
         settings.read({"editors": {}}, "none")
 
 
-RUNNING = {
-    "leaky": {"workers": 4, "timeout": 9.0},
-    "kontext": {"gpus_per_worker": 2, "timeout": 9.0},
-    "painter": {"per_minute": 3, "max_in_flight": 9, "timeout": 9.0, "tries": 2, "price": 0.1, "budget": {"images": 5},
-                "api_key_env": "K", "megabytes": 9.0, "base_url": "https://x/v1", "seed": 5, "use": ["pools"]},
-}  # fmt: skip
-DECIDING = [
-    ("leaky", {"amount": 2.0}), ("kontext", {"dtype": "float16"}), ("kontext", {"ask": 5}), ("painter", {"model": "n"}),
-    ("painter", {"data": {"size": "1x1"}}), ("painter", {"send_seed": True}), ("painter", {"ask": 5}),
-    ("painter", {"server": {"command": ["serve", "--lora", "b"]}}),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ENTRIES)
 def test_how_the_work_is_done_makes_no_image_anew(name: str) -> None:
     plain = settings.decides(read(ENTRIES[name]), "data")
@@ -96,7 +70,7 @@ def test_how_the_work_is_done_makes_no_image_anew(name: str) -> None:
     assert known >= settings.RUNNING
 
 
-@pytest.mark.parametrize(("name", "change"), DECIDING)
+@each_row("name, change")
 def test_what_decides_an_image_makes_it_anew(name: str, change: dict[str, Any]) -> None:
     plain, changed = read(ENTRIES[name]), read(ENTRIES[name] | change)
     assert settings.decides(changed, "data") != settings.decides(plain, "data")

@@ -7,10 +7,13 @@ import cv2
 import numpy as np
 import pytest
 from chat_client import edit_server
+from hypothesis import given
+from hypothesis import strategies as st
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
-from editjudge.editors import settings
+from editjudge.editors import protocol, settings
+from editjudge.editors.protocol import ASPECT_MOST, EditFailed
 from editjudge.engine import local, resume
 from editjudge.engine.unfinished import Unfinished, check
 from editjudge.stages import candidates
@@ -103,3 +106,54 @@ def test_workers_get_the_gpus_that_the_stage_may_use(monkeypatch: pytest.MonkeyP
     for seen, found in {"7,6": ["7", "7,6"], "GPU-8f,GPU-3a,-1,2": ["GPU-8f", "GPU-8f,GPU-3a"]}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
         assert [local.visible(place) for place in ("cuda:0", "cuda:0,1")] == found
+
+
+# What an edited image must be like.
+
+SOURCE = np.full((768, 1024, 3), 200, np.uint8)
+
+
+def kind_of(edited: object, source: np.ndarray = SOURCE) -> str | None:
+    try:
+        protocol.check(source, edited)  # type: ignore[arg-type]
+    except EditFailed as error:
+        return error.kind
+    return None
+
+
+def grey(height: int, width: int) -> np.ndarray:
+    return np.full((height, width, 3), 90, np.uint8)
+
+
+@given(st.integers(16, 400), st.integers(16, 400), st.floats(0.3, 3.0))
+def test_a_scaled_image_is_never_of_the_wrong_size(height: int, width: int, scale: float) -> None:
+    source = np.broadcast_to(np.uint8(200), (height, width, 3))
+    scaled = np.broadcast_to(np.uint8(90), (max(round(height * scale), 8), max(round(width * scale), 8), 3))
+    stretch = scaled.shape[1] / scaled.shape[0] * height / width
+    expected = None if 1 / ASPECT_MOST <= stretch <= ASPECT_MOST else "wrong_size"
+    assert kind_of(scaled, source) == expected
+
+
+@pytest.mark.parametrize(
+    ("edited", "kind"),
+    [
+        *(
+            (each, "wrong_output")
+            for each in (np.full(SOURCE.shape, np.nan), SOURCE[..., :1], SOURCE[None], SOURCE[:0])
+        ),
+        (SOURCE.astype(np.int64), "wrong_output"),
+        (np.zeros_like(SOURCE), "all_black"),
+        (np.full_like(SOURCE, 2), "all_black"),
+        (np.full_like(SOURCE, 3), None),
+        (np.pad([[[255] * 3]], ((5, 762), (5, 1018), (0, 0))).astype(np.uint8), None),  # one light pixel is enough
+        # Its own size, snapped to multiples of 16 near a megapixel, 3:2 for 4:3 (a step of an API's sizes), a quarter.
+        *((grey(*size), None) for size in ((768, 1024), (880, 1184), (832, 1248), (192, 256))),
+        *((grey(*size), "wrong_size") for size in ((1024, 1024), (1024, 768), (96, 128), (1, 1))),
+    ],
+)
+def test_what_is_no_edited_image_of_its_source_is_refused(edited: object, kind: str | None) -> None:
+    assert kind_of(edited) == kind
+
+
+def test_a_black_source_may_stay_black() -> None:
+    assert kind_of(np.zeros((64, 64, 3), np.uint8), np.zeros((64, 64, 3), np.uint8)) is None

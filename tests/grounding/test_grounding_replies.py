@@ -1,7 +1,6 @@
 """What parsers and grounders reply is read as it was said, or refused with a reason; what the grammar of instructions
 names in the probe set's and in real ones, and what it says nothing about."""
 
-import itertools
 import json
 import os
 import random
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import each_row
+from cases import each_row, yaml_beside
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,28 +91,13 @@ def test_clear_names_are_read(form: Any, reply: str, source: list, edited: list 
     assert (named.source, named.edited, named.attributes) == tuple(map(tuple, wanted))
 
 
-@pytest.mark.parametrize(
-    ("form", "reply"),
-    [
-        *itertools.product(SCHEMAS, ["", "The cup.", '["cup"]', "{}", '{"score": [8, 7], "reasoning": "x"}']),
-        *[("objects", f'{{"objects": {words}}}') for words in ("[]", '[""]', '["a", 3]', '"cup"', '["<|im_end|>"]')],
-        ("objects", '{"objects": ["a\\nb"]}'),
-        ("objects", '{"objects": ["cup"]} and {"objects": ["vase"]}'),
-        ("objects", '{"objects": ["cup", "va'),
-        ("objects", json.dumps({"objects": ["x" * 121]})),
-        ("objects", json.dumps({"objects": [str(n) for n in range(9)]})),
-        ("replacement", '{"edited": ["cup"], "generated": []}'),
-        ("replacement", '{"edited": ["cup"], "generated": ["vase"]'),
-        ("either", '{"edited": [], "generated": []}'),
-        ("subject", '{"subject": "man", "changes": ["mood"]}'),
-        ("subject", '{"subject": "man"}'),
-        ("subject", '{"subject": ["man"], "changes": []}'),
-    ],
-)
+@each_row("form, reply")
 def test_unclear_names_are_refused_with_a_reason(form: Any, reply: str) -> None:
-    named, reason = read_named(form, reply)
-    assert named is None
-    assert reason
+    """Of one form, or of every one."""
+    for each in [form] if form else SCHEMAS:
+        named, reason = read_named(each, reply)
+        assert named is None
+        assert reason
 
 
 @pytest.mark.skipif(not REPLIES.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/judge_replies")
@@ -190,13 +174,7 @@ def test_what_of_a_person_changes(parser: str, instruction: str, attributes: lis
 
 
 @pytest.mark.parametrize("parser", ["edited_objects", "removed_objects", "added_objects", "replaced_objects"])
-@pytest.mark.parametrize(
-    "instruction",
-    [
-        *["", "Surprise me!", "Remove", "Remove the.", "the the the", "Make it nicer somehow, please"],
-        "Swap the earring for one that looks less conspicuous.",
-    ],
-)
+@each_row("instruction")
 def test_what_it_does_not_know_it_does_not_guess(parser: str, instruction: str) -> None:
     assert named(instruction, parser) is None
 
@@ -224,10 +202,7 @@ def test_the_probe_set_s_instructions_name_what_their_regions_do(task: str, pars
     assert right >= 38
 
 
-EDITED = ("Color Alteration", "Material Modification", "Shape-Size Alteration")
-UNICBENCH = dict.fromkeys(EDITED, "edited_objects") | {"Subject Addition": "added_objects"}
-UNICBENCH |= {"Subject Removal": "removed_objects", "Subject Replacement": "replaced_objects"}
-UNICBENCH |= {"Object Extraction": "kept_objects", "Text Modification": "edited_text"}
+UNICBENCH = yaml_beside(__file__)["UNICBENCH"]  # subtasks, and the parsers that read them
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/instructions")

@@ -315,4 +315,4 @@ def test_thinking_is_switched_off_where_an_entry_says_so(scripted: Scripted, tmp
             rater.score(edits("any"))
         assert all(text.endswith("<think>" if thinks else "</think>") for text in asked)
         words = launch.command(rater.model_setting, launch.Serving(engine="transformers"), 1)  # type: ignore[arg-type]
-        assert ("--thinking" in words) == (not thinks)
+        assert json.loads(words[-1])["thinking"] == thinks

@@ -16,6 +16,7 @@ from pathlib import Path
 import forks
 import psutil
 import pytest
+from cases import yaml_beside
 from killing import alive, wait_until
 
 from editjudge.cli import serve
@@ -88,12 +89,8 @@ def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: 
     assert signal.getsignal(signal.SIGTERM) is handler, "it is put back"
     assert (program, model) == ("serve", checkpoint.model)
     assert flags.pop() == "--enforce-eager"
-    expected = {"--host": "127.0.0.1", "--port": port, "--served-model-name": checkpoint.model, "--dtype": "bfloat16"}
-    expected |= {"--tensor-parallel-size": "1", "--data-parallel-size": "1", "--gpu-memory-utilization": "0.9"}
-    expected |= {"--max-model-len": "48000", "--max-num-seqs": "32", "--generation-config": "vllm"}
-    expected |= {"--limit-mm-per-prompt": '{"image": 3, "video": 0}'}
-    expected |= {"--mm-processor-kwargs": '{"size": {"shortest_edge": 262144, "longest_edge": 1310720}}'}
-    assert dict(zip(flags[::2], flags[1::2], strict=True)) == expected
+    own = {"--port": port, "--served-model-name": checkpoint.model}
+    assert dict(zip(flags[::2], flags[1::2], strict=True)) == yaml_beside(__file__)["FLAGS"] | own
     assert server.process.returncode == -signal.SIGTERM
     assert server.log == Path(f"work/serve/judge-{port}.log")
     assert "--mm-processor-kwargs" not in launch.command(checkpoint, how, 1), "the checkpoint's own"

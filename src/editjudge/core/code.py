@@ -31,14 +31,8 @@ MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
 HASHED = re.compile(r"^    - path: (.+)\n      hash: md5\n      md5: '?([0-9a-f]{32}(?:\.dir)?)'?$", re.M)
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
 NO_RESULT: dict[str, str] = params.load(Path(__file__).with_name("no_result.yaml"))  # modules, and why
-# Of these folders of judges/prompts a training uses one file alone, which params.yaml names at this key, or none: a
-# question that is not learnt trains nothing again. (In parts: a path in a text counts as used here.)
-PROMPTS = ("judges", "prompts")
-PUBLISHED: dict[str, str | None] = {"published": None, "published_pairs": None}
-CHOSEN: dict[str, dict[str, str | None]] = {
-    "train_judge": {"comparisons": "train_judge.prompt", **PUBLISHED},
-    "train_scorer": {"comparisons": None, "tasks": None, **PUBLISHED},
-}
+PROMPTS = ("judges", "prompts")  # in parts: a path in a text counts as used here
+CHOSEN: dict[str, dict[str, str | None]] = params.load(Path(__file__).with_name("chosen.yaml"))
 
 
 class Source(NamedTuple):

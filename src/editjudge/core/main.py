@@ -4,20 +4,15 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from editjudge.core import code
 from editjudge.core.errors import UserError, printable
 from editjudge.core.files import is_full
+from editjudge.core.params import load
 
-EXTRAS = {
-    "models": ("torch", "transformers", "sentence_transformers"),
-    "train": ("accelerate", "datasets", "deepspeed", "peft", "trl"),
-    "editors": ("diffusers",),
-    "ray": ("ray",),
-    "faces": ("onnxruntime",),
-    "serve": ("prometheus_client", "starlette", "uvicorn"),
-}
+EXTRAS: dict[str, list[str]] = load(Path(__file__).with_name("extras.yaml"))
 OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError"}  # by name, so that torch need not be imported
 
 

@@ -1,8 +1,9 @@
 """The same bytes from NumPy, OpenCV and torch on any x86-64 machine with AVX2.
 
-These libraries choose their code by the CPU, and the last bits differ. The settings below select the code that all AVX2
-machines share. The libraries read them when they are loaded, so the packages of the stages and of the program call
-`set_up` as they are imported; child processes inherit the environment. `import editjudge` alone changes nothing.
+These libraries choose their code by the CPU, and the last bits differ. The settings in portable.yaml select the code
+that all AVX2 machines share. The libraries read them when they are loaded, so the packages of the stages and of the
+program call `set_up` as they are imported; child processes inherit the environment. `import editjudge` alone changes
+nothing.
 
 No setting covers `torch.sqrt`, which MKL computes from an approximate instruction (use norms, and the fused AdamW),
 onnxruntime, GPUs and other architectures. `EDITJUDGE_PORTABLE=0` keeps the CPU's own code, and all
@@ -12,25 +13,12 @@ import os
 import sys
 from pathlib import Path
 
+from editjudge.core.params import load
+
 SWITCH = "EDITJUDGE_PORTABLE"
 CPU = Path("/proc/cpuinfo")
-SETTINGS = {
-    "OPENCV_IPP": "disabled",  # resizes by code for the CPU's maker and generation
-    "OPENCV_LOG_LEVEL": "ERROR",  # else OpenCV warns that IPP is off
-    "NPY_DISABLE_CPU_FEATURES": "X86_V4,AVX512_ICL,AVX512_SPR",  # all of NumPy's code beyond AVX2
-    "OPENBLAS_CORETYPE": "Haswell",  # in NumPy, SciPy and OpenCV
-    "ATEN_CPU_CAPABILITY": "avx2",  # torch's own loops
-    "ONEDNN_MAX_CPU_ISA": "AVX2",  # torch's convolutions
-    "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",  # not in bfloat16
-    # torch's products, which with AVX2 still differ between Intel and AMD. They take 2.5 times as long, the tiny
-    # judge's training and judging a third more.
-    "MKL_CBWR": "COMPATIBLE",
-    # Sums are split among threads, and the number of cores must not show.
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
-AVX512 = {"OPENCV_CPU_DISABLE": "AVX512-SKX"}  # OpenCV complains where the CPU has none
-LIGHT = {"POT_BACKEND_DISABLE_PYTORCH": "1"}  # else `import ot` loads torch in every process
+_TABLE: dict[str, dict[str, str]] = load(Path(__file__).with_name("portable.yaml"))
+SETTINGS, AVX512, LIGHT = (_TABLE[name] for name in ("settings", "avx512", "light"))
 
 
 def set_up() -> None:

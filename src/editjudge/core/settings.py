@@ -16,24 +16,12 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict,
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeForm, is_typeddict
 
-from editjudge.core.params import ParamsError, known, leaf
+from editjudge.core.params import ParamsError, known, leaf, load
 
 T = TypeVar("T")
 FORBID = ConfigDict(extra="forbid")
 DOTLESS = re.compile(r"[+-]?\d+e[+-]?\d+")  # how DVC writes 2.0e-6 that -S gives; YAML 1.1 takes it for a text
-MUST = {  # be, by the type of pydantic's error; its limits are filled in
-    "string_type": "a text",
-    "string_too_short": "a text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "literal_error": "{expected}",
-    **dict.fromkeys(("list_type", "tuple_type", "sequence_str", "is_instance_of"), "a list"),
-    "greater_than_equal": "at least {ge:g}",
-    "less_than_equal": "at most {le:g}",
-    "greater_than": "above {gt:g}",
-    "multiple_of": "a multiple of {multiple_of:g}",
-}
+MUST: dict[str, str] = load(Path(__file__).with_name("must.yaml"))
 MAPPINGS = ("dataclass_type", "dict_type", "mapping_type", "model_attributes_type")  # of errors: a mapping was expected
 
 

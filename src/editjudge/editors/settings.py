@@ -4,6 +4,7 @@ configs/editors.yaml has an entry for each model that is known to work. Read wit
 
 from collections.abc import Mapping
 from dataclasses import asdict, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -16,12 +17,8 @@ from editjudge.core.settings import read as read_setting
 from editjudge.models.chat.settings import NO_KEY, Address, Program, Seconds, Tries, key_from
 
 AS_PUBLISHED = "auto"  # in place of the name of a pipeline's class: the one that the model's own files name
-# Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
-RUNNING = frozenset(
-    {"workers", "timeout", "gpus_per_worker", "offload", "base_url", "api_key_env", "per_minute", "max_in_flight",
-     "connect_timeout", "tries", "megabytes", "price", "budget", "use",
-     "server"}
-)  # fmt: skip
+_NAMES: dict[str, list[str]] = params.load(Path(__file__).with_name("names.yaml"))
+RUNNING = frozenset(_NAMES["running"])
 Api: TypeAlias = Literal["openai", "gemini", "chat_images", "seedream", "bfl", "fal", "replicate", "dashscope"]
 CHOOSES_FIELD = ("bfl", "fal", "replicate", "seedream")  # whose models name the source's field themselves
 BEFORE = {"ask": None, "api": "openai", "image_field": None}  # what fields are where an entry does not give them
@@ -50,17 +47,14 @@ def _plain(why: str, lists: bool, *ours: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-# What no entry may give: an edit's own arguments, and what would change the form of the answer.
 PipelineArguments: TypeAlias = Annotated[
     Mapping[Text, Any],
-    _plain("it comes from the record or from `resolution`", True, "prompt", "prompt_2", "image", "generator", "width",
-           "height", "max_area", "output_type", "return_dict", "num_images_per_prompt"),
-]  # fmt: skip
+    _plain("it comes from the record or from `resolution`", True, *_NAMES["pipeline"]),
+]
 ApiArguments: TypeAlias = Annotated[
     Mapping[Text, Any],
-    _plain("every request has its own, and asks for one image", False, "image", "image[]", "mask", "prompt", "model",
-           "n", "stream", "partial_images", "seed", "contents", "messages", "input", "input_image", "image_url"),
-]  # fmt: skip
+    _plain("every request has its own, and asks for one image", False, *_NAMES["api"]),
+]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -146,7 +140,7 @@ class ApiSetting:
     gpt-image-1.5. image_field: where the source goes, `name`, or `name[]` in a list; None: as usual in the form.
     api_key_env: the environment variable with the key. data, benchmark: more fields of a request for the pools and for
     the arena, such as size and quality. send_seed: whether each request has its record's seed. per_minute: requests; 0:
-    no limit. timeout, connect_timeout: seconds of one try. megabytes: of an image that comes. price: money an image.
+    no limit. timeout: seconds of one try. megabytes: of an image that comes. price: money an image.
     ask: the quality, 1 to 5, asked for in words. server: what is started; None: it runs already."""
 
     kind: Literal["api"] = "api"
@@ -162,7 +156,6 @@ class ApiSetting:
     per_minute: Count = 0
     max_in_flight: Annotated[Count, Field(ge=1, le=1000)] = 4
     timeout: Seconds = 300.0
-    connect_timeout: Seconds = 10.0
     tries: Tries = 6
     megabytes: Annotated[Real, Field(ge=0.001, le=1000)] = 32.0
     price: Amount = 0.0

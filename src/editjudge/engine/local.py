@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, forkserver, parent_process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -149,27 +149,22 @@ def begin() -> None:
 # --- a process with a worker that others ask
 
 
-@dataclass(frozen=True)
-class _Host:
-    """What workers hold of a host: the socket where it listens, which is gone when no host will be."""
-
-    address: str
-
-    def __call__(self, given: Any) -> Any:
-        """Its answer; while it is started again, that is waited for. Raises what it raises; ConnectionError: lost."""
-        while True:
-            try:
-                with connection.Client(self.address) as host:
-                    host.send(given)
-                    answer = pickle.loads(host.recv_bytes())
-                break
-            except FileNotFoundError:
-                raise ConnectionError("the process was killed twice") from None
-            except (EOFError, ConnectionError):
-                time.sleep(HOST_SECONDS)
-        if isinstance(answer, Failure):
-            raise answer.raised()
-        return answer
+def _ask(address: str, given: Any) -> Any:
+    """The answer of the host that listens at this socket, which is gone when no host will be; while it is started
+    again, that is waited for. Raises what the host raises; ConnectionError: lost."""
+    while True:
+        try:
+            with connection.Client(address) as host:
+                host.send(given)
+                answer = pickle.loads(host.recv_bytes())
+            break
+        except FileNotFoundError:
+            raise ConnectionError("the process was killed twice") from None
+        except (EOFError, ConnectionError):
+            time.sleep(HOST_SECONDS)
+    if isinstance(answer, Failure):
+        raise answer.raised()
+    return answer
 
 
 @contextmanager
@@ -202,7 +197,7 @@ def hosted(load: Load, device: str) -> Iterator[Callable[[Any], Any]]:
         keeper = Thread(target=keep, daemon=True)
         keeper.start()
         try:
-            yield _Host(address)
+            yield partial(_ask, address)
         finally:
             over.set()
             for process in processes:

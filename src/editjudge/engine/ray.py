@@ -9,10 +9,10 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import cv2
@@ -232,33 +232,27 @@ def _tell(waiting: Sequence[RayWorker]) -> None:
         print(f"{len(waiting)} workers wait for room in the cluster: {needs}", file=sys.stderr)
 
 
-@dataclass(frozen=True)
-class _RayHost:
-    """What workers hold of a host."""
-
-    actor: Any
-
-    def __call__(self, given: Any) -> Any:
-        """As `local._Host`."""
-        try:
-            [answer], _ = ray.get(self.actor.take.remote([cloudpickle.dumps(given)]))
-        except RayTaskError:  # our own
-            raise
-        except RayError as error:
-            raise ConnectionError(str(error)) from error
-        if isinstance(answer := pickle.loads(answer), Failure):
-            raise answer.raised()
-        return answer
+def _ask(actor: Any, given: Any) -> Any:
+    """As `local._ask`."""
+    try:
+        [answer], _ = ray.get(actor.take.remote([cloudpickle.dumps(given)]))
+    except RayTaskError:  # our own
+        raise
+    except RayError as error:
+        raise ConnectionError(str(error)) from error
+    if isinstance(answer := pickle.loads(answer), Failure):
+        raise answer.raised()
+    return answer
 
 
 @contextmanager
-def hosted(load: Load, device: str) -> Iterator[_RayHost]:
+def hosted(load: Load, device: str) -> Iterator[Callable[[Any], Any]]:
     """As `local.hosted`: Ray starts it again once, and asks it again what it did not answer."""
     actor = _actor(load, device, 1.0, False, max_concurrency=ASKING, max_restarts=1, max_task_retries=1)
     try:
         [loaded], _ = ray.get(actor.load.remote())
         if failure := pickle.loads(loaded):
             raise failure.raised()
-        yield _RayHost(actor)
+        yield partial(_ask, actor)
     finally:
         ray.kill(actor)

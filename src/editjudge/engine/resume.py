@@ -105,8 +105,7 @@ class RecordCache:
 
     def meta(self, key: str) -> dict[str, Any] | None:
         """The record's JSON part without its bytes, which may be large; None as `get`."""
-        found = self.get(key)
-        return None if found is None else found[0]
+        return (self.get(key) or (None,))[0]
 
     def all(self) -> Iterator[tuple[str, Result]]:
         """Every record, in order of the keys."""
@@ -221,13 +220,13 @@ class _Stream:
         """Each job's number and the names that are missing, with what a worker is given. What an earlier job asks for
         is there when this one's turn comes."""
         for number, job in enumerate(jobs):
-            missing = {name: payload for name, payload in job.records if self.is_missing(name)}
+            known = {
+                name for name, _ in job.records if name in self.asked or name in self.lost or self.cache.look(name)
+            }
+            missing = {name: payload for name, payload in job.records if name not in known}
             self.turns.append(([name for name, _ in job.records], set(missing)))
             self.asked.update(missing)
             yield (number, [*missing]), (job.shared, [*missing.values()]) if missing else KNOWN
-
-    def is_missing(self, name: str) -> bool:
-        return name not in self.asked and name not in self.lost and self.cache.look(name) is None
 
     def keep(self, names: list[str], answer: Any) -> None:
         """Takes in the answer to a job's missing names. Raises what the worker did."""

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from editjudge.core.errors import FileError
 from editjudge.core.files import work, write_bytes
@@ -27,16 +28,13 @@ class Kept:
 
     def __bytes__(self) -> bytes:
         """FileError: not there, or not what was written."""
-        import fsspec
-
+        store, path = _at(self.path)
         try:
-            with fsspec.open(self.path, "rb") as file:
-                data = bytes(file.read())
+            data = bytes(store.cat_file(path))
         except FileNotFoundError:
             _listed.cache_clear()
             raise FileError(f"{self.path}: not there: run the stage again, which makes it anew") from None
         if hashlib.sha256(data).hexdigest() != self.sha256:
-            store, path = fsspec.core.url_to_fs(self.path)
             store.rm(path)
             _listed.cache_clear()
             raise FileError(f"{self.path}: damaged, and removed: run the stage again, which makes it anew")
@@ -48,19 +46,22 @@ class Kept:
         return ("://" in folder and self.sha256.encode() in _listed(folder)) or _exists(self.path)
 
 
-def _exists(path: str) -> bool:
+def _at(path: str) -> tuple[Any, str]:
+    """The file system of a path, and the path in it."""
     import fsspec
 
-    store, path = fsspec.core.url_to_fs(path)
+    return fsspec.core.url_to_fs(path)
+
+
+def _exists(path: str) -> bool:
+    store, path = _at(path)
     return bool(store.exists(path))
 
 
 @cache
 def _listed(folder: str) -> frozenset[bytes]:
     """The names in a bucket's folder: a thousand come with one request."""
-    import fsspec
-
-    store, path = fsspec.core.url_to_fs(folder)
+    store, path = _at(folder)
     try:
         names = store.ls(path, detail=False, refresh=True)
     except FileNotFoundError:
@@ -74,9 +75,7 @@ def keep(data: bytes) -> Kept:
     kept = Kept(hashlib.sha256(data).hexdigest())
     if not _exists(kept.path):
         if "://" in kept.path:
-            import fsspec
-
-            store, path = fsspec.core.url_to_fs(kept.path)
+            store, path = _at(kept.path)
             store.pipe_file(path, data)
         else:
             write_bytes(Path(kept.path), data)

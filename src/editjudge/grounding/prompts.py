@@ -1,7 +1,6 @@
 """What instruction parsers and grounders are asked, and how their replies are read: strictly, never guessed.
 
-The prompts are files of parsers/ and grounders/, what is replied is in replies.yaml; in which coordinates a grounder
-answers stands here."""
+The prompts are files of parsers/ and grounders/; what is replied, and in which coordinates, is in replies.yaml."""
 
 import json
 from collections.abc import Sequence
@@ -32,10 +31,7 @@ BOXES_SCHEMA: dict[str, Any] = _REPLIES["grounders"]
 MOST_BOXES = BOXES_SCHEMA["properties"]["objects"]["maxItems"]
 # A flat list of plain texts in double quotes: what read_object may mend around it leaves it as it is.
 _PLAIN_LIST = r'\[\s*"[^"\\\[\]{}]{1,120}"(?:\s*,\s*"[^"\\\[\]{}]{1,120}")*\s*\]'
-COORDINATES: dict[Coordinates, str] = {
-    "absolute": "Coordinates are pixels of this image, {width} wide and {height} high, from its top left corner.",
-    "thousandths": "Coordinates are thousandths of the image's width and height, 0 to 1000, from its top left corner.",
-}
+COORDINATES: dict[Coordinates, str] = _REPLIES["coordinates"]
 
 
 class Grounded(NamedTuple):

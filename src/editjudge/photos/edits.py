@@ -110,8 +110,7 @@ def passes(region: PhotoRegion, photo: Photo, limits: RegionThresholds) -> bool:
     area, clip, score = region.area(photo.height, photo.width), region.clip_score, region.score
     by_score = score is not None and score >= limits.score_least and area >= limits.area_scored
     good = by_score or (score is clip is None) or (clip is not None and clip >= limits.clip_least)
-    fair = region.aes_score is None or region.aes_score >= limits.aesthetic_least
-    return good and fair and limits.area_least < area <= limits.area_most
+    return good and limits.area_least < area <= limits.area_most
 
 
 def free_spots(photo: Photo) -> list[regions.FloatBox]:

@@ -121,7 +121,6 @@ class RegionThresholds:
     area_most: Share = 1.0
     clip_least: Share = 1.0
     area_scored: Share = 0.0
-    aesthetic_least: Real = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -28,7 +28,7 @@ SLIP = 1e-9  # of sums of money, in images
 BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
 BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
 OF_THE_IMAGE = ("image too large", "not an image")  # reasons of the downloader that are not the network's
-OF_THE_LINE = ("per_minute", "timeout", "connect_timeout", "tries")
+OF_THE_LINE = ("per_minute", "timeout", "tries")
 
 
 class ApiEditor:

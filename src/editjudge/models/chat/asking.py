@@ -150,7 +150,7 @@ class EndpointModel:
         assert isinstance(asking.setting, HttpSetting)
         self.asking, self.setting, self.form, self.account = asking, asking.setting, asking.form, asking.account
         how = self.setting
-        reached = (how.max_in_flight, how.per_minute, how.timeout, how.connect_timeout, how.tries)
+        reached = (how.max_in_flight, how.per_minute, how.timeout, how.tries)
         self.endpoint = Endpoint(Connection(base_url, key, *reached), self.account.retries)
         self.opened = opened
         own = isinstance(how, EndpointSetting)  # what is served resizes by itself

@@ -135,7 +135,6 @@ class HttpSetting(ChatModelSetting):
     max_in_flight: Annotated[Positive, Field(le=10_000)] = 64
     per_minute: Count = 0
     timeout: Seconds = 120.0
-    connect_timeout: Seconds = 10.0
     tries: Tries = 6
     max_pixels: Count = 1_310_720
 

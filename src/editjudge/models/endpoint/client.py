@@ -31,6 +31,7 @@ DONE = (200, 201, 202)
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 402: "no credit is left", 404: "unknown model or path"}
 QUOTA = "insufficient_quota"  # a 429 that does not pass
+CONNECT_SECONDS = 10.0  # of a try, until there is a connection
 LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # most seconds between tries, which double from try to try
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds before it is asked whether work is done, which double, too
@@ -119,7 +120,6 @@ class Connection:
     max_in_flight: int = 64
     per_minute: int = 0
     timeout: float = 120.0
-    connect_timeout: float = 10.0
     tries: int = 6
     most_bytes: int = MOST_BYTES
     header: tuple[str, str] = ("Authorization", "Bearer {}")
@@ -143,7 +143,7 @@ class Endpoint:
         self._session = aiohttp.ClientSession(
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=self.line.timeout, sock_connect=self.line.connect_timeout),
+            timeout=aiohttp.ClientTimeout(total=self.line.timeout, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=None if direct else getproxies().get(url.scheme),  # of HTTPS_PROXY; looked up once, not each call
         )

@@ -55,7 +55,7 @@ class Serving:
     devices: numbers of the GPUs that it may use, of those that the stage sees; none: all, with the engine ray the
     cluster's. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most. max_model_len: tokens of
     a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most. start_seconds: until it must
-    be healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the engine. At which sizes
+    be healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags of vLLM. At which sizes
     images are shown, the checkpoint says, or the entry whose model it is."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -178,49 +178,46 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
 
     A checkpoint's own sampling defaults are left aside by vLLM: what a request does not say is then what the API says.
     Images are shown as in this process: in the checkpoint's bounds on pixels, in its adapter's, or in the setting's."""
-    flags: dict[str, Any] = {"host": how.host, "port": port, "dtype": checkpoint.dtype}
-    flags["max-model-len"] = how.max_model_len
     adapter, least, most = checkpoint.lora, checkpoint.min_pixels, checkpoint.max_pixels
+    where = {"host": how.host, "port": port, "dtype": checkpoint.dtype}
     if how.engine == "transformers":
-        begin = [sys.executable, "-m", "editjudge.models.serve.server"]
-        flags |= {"model": checkpoint.model, "name": adapter or checkpoint.model}
-        flags |= {"batch-size": checkpoint.batch_size, "images": how.images}
-        flags |= {"min-pixels": least, "max-pixels": most} if least or most else {}
-        flags |= {} if adapter is None else {"adapter": adapter}
-        flags |= {} if checkpoint.enable_thinking else {"thinking": "off"}
-    else:
-        program = shutil.which(how.program)
-        if program is None:
-            raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
-        gpus = len(how.devices) or engine().gpus()
-        count = how.data_parallel or len(groups("serve.tensor_parallel", gpus, how.tensor_parallel))
-        begin = [program, "serve", checkpoint.model, *(["--enable-lora"] if adapter else [])]
-        flags |= {
-            "served-model-name": checkpoint.model,
-            "tensor-parallel-size": how.tensor_parallel,
-            "data-parallel-size": count,
-            "gpu-memory-utilization": how.gpu_memory_utilization,
-            "max-num-seqs": how.max_num_seqs,
-            "generation-config": "vllm",
-        }
-        if any(Path(checkpoint.model, name).is_file() for name in PROCESSORS):  # vLLM refuses it for one of words alone
-            flags["limit-mm-per-prompt"] = json.dumps({"image": how.images, "video": 0})
-        if count > 1 and not how.devices and engine().__name__.endswith(".ray"):
-            here = max(1, local.gpus() // how.tensor_parallel)  # copies; the others go to other nodes
-            flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, count)}
-        if not checkpoint.enable_thinking:
-            flags["default-chat-template-kwargs"] = json.dumps({"enable_thinking": False})
-        shown = image_settings(Path(adapter)) if adapter else {}
-        if adapter is not None:
-            config = read_config(Path(adapter))
-            rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
-            if rank > LORA_RANKS[-1]:
-                raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
-            flags["lora-modules"] = json.dumps({"name": adapter, "path": str(Path(adapter).resolve())})
-            flags["max-lora-rank"] = next(each for each in LORA_RANKS if each >= rank)
-        if shown or least or most:
-            sizes = image_sizes(shown or image_settings(Path(checkpoint.model)), least, most)
-            flags["mm-processor-kwargs"] = json.dumps(sizes)
+        told = where | {"model": checkpoint.model, "adapter": adapter, "thinking": checkpoint.enable_thinking}
+        told |= {"batch_size": checkpoint.batch_size, "max_model_len": how.max_model_len, "images": how.images}
+        told |= {"min_pixels": least, "max_pixels": most}
+        return [sys.executable, "-m", "editjudge.models.serve.server", json.dumps(told)]
+    program = shutil.which(how.program)
+    if program is None:
+        raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
+    gpus = len(how.devices) or engine().gpus()
+    count = how.data_parallel or len(groups("serve.tensor_parallel", gpus, how.tensor_parallel))
+    begin = [program, "serve", checkpoint.model, *(["--enable-lora"] if adapter else [])]
+    flags: dict[str, Any] = where | {
+        "max-model-len": how.max_model_len,
+        "served-model-name": checkpoint.model,
+        "tensor-parallel-size": how.tensor_parallel,
+        "data-parallel-size": count,
+        "gpu-memory-utilization": how.gpu_memory_utilization,
+        "max-num-seqs": how.max_num_seqs,
+        "generation-config": "vllm",
+    }
+    if any(Path(checkpoint.model, name).is_file() for name in PROCESSORS):  # vLLM refuses it for one of words alone
+        flags["limit-mm-per-prompt"] = json.dumps({"image": how.images, "video": 0})
+    if count > 1 and not how.devices and engine().__name__.endswith(".ray"):
+        here = max(1, local.gpus() // how.tensor_parallel)  # copies; the others go to other nodes
+        flags |= {"data-parallel-backend": "ray", "data-parallel-size-local": min(here, count)}
+    if not checkpoint.enable_thinking:
+        flags["default-chat-template-kwargs"] = json.dumps({"enable_thinking": False})
+    shown = image_settings(Path(adapter)) if adapter else {}
+    if adapter is not None:
+        config = read_config(Path(adapter))
+        rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
+        if rank > LORA_RANKS[-1]:
+            raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
+        flags["lora-modules"] = json.dumps({"name": adapter, "path": str(Path(adapter).resolve())})
+        flags["max-lora-rank"] = next(each for each in LORA_RANKS if each >= rank)
+    if shown or least or most:
+        sizes = image_sizes(shown or image_settings(Path(checkpoint.model)), least, most)
+        flags["mm-processor-kwargs"] = json.dumps(sizes)
     return [*begin, *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *how.arguments]
 
 

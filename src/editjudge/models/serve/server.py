@@ -1,13 +1,14 @@
 """The embedded server: a checkpoint behind the OpenAI-compatible chat API, on the CPU or a GPU, through transformers.
 
-`python -m editjudge.models.serve.server --model DIR --port P`; `launch.running` starts and stops it. Requests that come
-together are answered in one batch, which shares what they have in common (see chat_model). It fetches nothing, and
-refuses what it does not know."""
+`launch.running` starts and stops it, as a process whose one argument is JSON, see `main`. Requests that come together
+are answered in one batch, which shares what they have in common (see local_model). It fetches nothing, and refuses what
+it does not know."""
 
-import argparse
 import base64
+import json
 import re
 import secrets
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from starlette.routing import Route
 
 from editjudge.core import images, scans
 from editjudge.engine.serving import MAX_DECODED, Batcher, Rejected, Room, decoded_size, invalid, read_body, rejected
-from editjudge.models.chat.checkpoint import DTYPES, bound
+from editjudge.models.chat.checkpoint import bound
 from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Reply, decode, load
 
 MAX_WAITING = 1024  # requests; more are sent away
@@ -228,26 +229,13 @@ async def refusal(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": body}, told.status)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True, help="folder of a checkpoint")
-    parser.add_argument("--adapter", help="folder of a LoRA adapter of it")
-    parser.add_argument("--name", help="what requests call the model; its folder if left out")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-model-len", type=int, default=48_000)
-    for limit in ("--min-pixels", "--max-pixels"):
-        parser.add_argument(limit, type=int, default=0, help="of an image as it is shown; 0: the checkpoint's")
-    parser.add_argument("--thinking", choices=["on", "off"], default="on", help="off is told to the chat template")
-    parser.add_argument("--images", type=int, default=3, help="most images of a request")
-    given = parser.parse_args()
-    model = load(given.model, given.dtype, given.adapter)
-    bound(model.processor, given.min_pixels, given.max_pixels, thinking=given.thinking == "on")
-    server = Server(model, given.name or given.model, given.batch_size, given.max_model_len, given.images)
-    uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
+def main(how: Mapping[str, Any]) -> None:
+    """Serves what `launch.command` tells: a checkpoint, in which sizes it is shown images, and where."""
+    model = load(how["model"], how["dtype"], how["adapter"])
+    bound(model.processor, how["min_pixels"], how["max_pixels"], thinking=how["thinking"])
+    server = Server(model, how["adapter"] or how["model"], how["batch_size"], how["max_model_len"], how["images"])
+    uvicorn.run(server.app(), host=how["host"], port=how["port"], access_log=False, timeout_graceful_shutdown=5)
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(sys.argv[1]))
