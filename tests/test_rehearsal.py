@@ -28,7 +28,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rehearsal.Rehears
 
 @pytest.fixture(scope="module")
 def killed(copy: rehearsal.Rehearsal) -> tuple[int, int]:
-    """Killed while an editing API is asked, and gone on with to the end: (edits kept by then, edits asked for by then)."""
+    """Killed while an editing API is asked, and gone on with to the end: (edits kept, edits asked for) by the kill."""
     cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
     graph = subprocess.Popen(
         [*rehearsal.DVC, "repro", "candidates@step1x_edit_v1p2"], cwd=copy.folder, env=copy.env, start_new_session=True
