@@ -58,8 +58,8 @@ def edits() -> list[Edit]:
 
 
 def serve(port: int, batch_size: int) -> None:
-    how = RewardSetting("127.0.0.1", port, batch_size, GATHERING, 1024, 128, 60, "overall", "none", "none", True)
-    run(RewardService(scorer, "tiny", how), port)
+    how = RewardSetting(port=port, batch_size=batch_size, gathering=GATHERING)
+    run(RewardService([scorer], "tiny", how), port)
 
 
 @dataclass(frozen=True)

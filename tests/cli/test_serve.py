@@ -32,7 +32,7 @@ class Held(PixelScorer):
             time.sleep(0.01)
         return super().score(edits)
 
-serve.open_scorer = lambda where, given: Held()
+serve.copies_of = lambda *given: [Held]
 main.main()
 """
 

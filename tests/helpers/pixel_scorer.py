@@ -16,7 +16,7 @@ from editjudge.rewards.rewards import RewardService
 
 SETTING: dict[str, Any] = {
     **{"host": "127.0.0.1", "port": 0, "batch_size": 16, "gathering": 0.005, "most_waiting": 1024, "stop_seconds": 30},
-    **{"most_megabytes": 8, "reward": "overall", "api_key_env": "none", "sources": "none", "allow_pickle": True},
+    **{"replicas": 1, "most_megabytes": 8, "reward": "overall", "api_key_env": "none", "sources": "none", "allow_pickle": True},
 }
 
 
@@ -74,7 +74,7 @@ class Running(Served):
 
     def __init__(self, scorer: Any = None, **changes: Any) -> None:
         self.scorer = scorer or PixelScorer()
-        self.service = RewardService(lambda: self.scorer, "pixels", RewardSetting(**SETTING | changes))
+        self.service = RewardService([lambda: self.scorer], "pixels", RewardSetting(**SETTING | changes))
         super().__init__(self.service.app(), timeout_graceful_shutdown=self.service.how.stop_seconds)
 
     @property

@@ -9,12 +9,12 @@ import pickle
 import socket
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import httpx2
@@ -469,16 +469,62 @@ def test_a_sleep_waits_for_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> No
         other.scorer.go.set()
         assert slept.result().status_code == 200
         assert asked.result()[0]["overall"]
-        monkeypatch.setattr(other.service, "opened", lambda: Path("gone").read_text())
+        monkeypatch.setattr(other.service, "opened", [lambda: Path("gone").read_text()])
         failed = requests.post(f"{other.url}/wake_up", timeout=60)
         assert (failed.status_code, "FileNotFoundError" in failed.text) == (500, True)
         assert requests.get(f"{other.url}/is_sleeping", timeout=60).json()["is_sleeping"], "still"
 
 
+def test_a_full_batch_is_made_ready_while_the_scorer_is_busy() -> None:
+    class Ahead(PixelScorer):
+        ready: ClassVar[list[int]] = []
+
+        def prepare(self, edit: Edit) -> Edit:
+            return edit
+
+        def together(self, edits: Sequence[Edit]) -> tuple[Edit, ...]:
+            self.ready.append(len(edits))
+            return tuple(edits)
+
+        def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+            assert isinstance(edits, tuple)
+            return super().score(edits)
+
+    with Running(Ahead(), gathering=0.1) as other, ThreadPoolExecutor(3) as threads:
+        other.scorer.go.clear()
+        edits = [("x", picture(n), picture(n + 1)) for n in range(40)]
+        asked = threads.submit(reward_client.score, other.url, edits)
+        wait_until(lambda: other.scorer.ready == [16, 16])
+        assert other.scorer.begun == 1
+        other.scorer.go.set()
+        assert [each["overall"] for each in asked.result()] == [expected(*edit[1:]).overall for edit in edits]
+        assert other.scorer.ready == other.scorer.batches == [16, 16, 8]
+
+
+def test_copies_answer_beside_each_other() -> None:
+    """Whichever is free has the next batch; all sleep and wake."""
+    copies = [PixelScorer(), PixelScorer()]
+    service = RewardService([partial(copies.__getitem__, n) for n in range(2)], "pixels", RewardSetting(**SETTING))
+    with Served(service.app()) as served, ThreadPoolExecutor(1) as threads:
+        copies[0].go.clear()
+        held = threads.submit(reward_client.score, served.url, [("x", picture(1), picture(2))])
+        wait_until(lambda: copies[0].begun == 1)
+        for n in range(3):
+            [answer] = reward_client.score(served.url, [("x", picture(n), picture(n + 1))])
+            assert answer["overall"] == expected(picture(n), picture(n + 1)).overall
+        assert (copies[0].batches, copies[1].batches, held.done()) == ([], [1, 1, 1], False)
+        copies[0].go.set()
+        assert held.result()[0]["overall"] == expected(picture(1), picture(2)).overall
+        assert requests.post(f"{served.url}/sleep", timeout=60).ok
+        assert service.scorers == [None, None]
+        assert requests.post(f"{served.url}/wake_up", timeout=60).ok
+        assert service.scorers == copies
+
+
 @each_row("change, words")
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
-        RewardService(PixelScorer, "pixels", read("reward_service", RewardSetting, SETTING | change))
+        RewardService([PixelScorer], "pixels", read("reward_service", RewardSetting, SETTING | change))
 
 
 def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,6 +553,12 @@ def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path)
     scorer = CheckpointScorer.load(tmp_path)
     edits = [("make it red", picture(n), picture(n + 1)) for n in range(11)] + [("x", picture(1), BROKEN)]
     wanted = scorer.score([Edit(*edit) for edit in edits[:11]])
+    ready = scorer.together([Edit(*edit) for edit in edits])
+    assert (scorer.score(ready)[:11], ready.wrong[:11]) == (
+        scorer.score([Edit(*edit) for edit in edits])[:11],
+        [None] * 11,
+    )
+    assert ready.wrong[11] == "edited: not a PNG, JPEG or WebP image"
     scorer.source.cache_clear()
     with Running(scorer, batch_size=4) as running:
         results = reward_client.score(running.url, edits)
@@ -524,13 +576,13 @@ def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path)
         assert result["std"] == pytest.approx(dict(score.std), abs=1e-4)
         assert result["calibrated"] == score.calibrated
     assert (results[11]["overall"], bool(results[11]["reason"])) == (None, True)
-    service = RewardService(partial(CheckpointScorer.load, tmp_path), "tiny", RewardSetting(**SETTING))
-    weights = weakref.ref(service.scorer.model)  # type: ignore[attr-defined]
+    service = RewardService([partial(CheckpointScorer.load, tmp_path)] * 2, "tiny", RewardSetting(**SETTING))
+    weights = [weakref.ref(each.model) for each in service.scorers]
     with Served(service.app()) as served:
         for to_sleep, path in ((True, "sleep"), (True, "sleep"), (False, "wake_up"), (False, "wake_up")):
             assert requests.post(f"{served.url}/{path}", timeout=60).status_code == 200
             assert requests.get(f"{served.url}/is_sleeping", timeout=60).json() == {"is_sleeping": to_sleep}
-            assert weights() is None, "nothing holds them"
+            assert [each() for each in weights] == [None] * 2, "nothing holds them"
             asked = requests.post(f"{served.url}/score", json=own((picture(1), picture(2))), timeout=60)
             assert (asked.status_code, "Retry-After" in asked.headers) == ((503, True) if to_sleep else (200, False))
         [again] = reward_client.score(served.url, edits[:1])

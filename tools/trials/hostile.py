@@ -208,7 +208,7 @@ def reward_app() -> Starlette:
     scorer: Any = SimpleNamespace(dimensions=(), score=lambda edits: [Score(1.0, {}) for _ in edits])
     how = RewardSetting(HOST, 0, 16, 0.0, 64, 8, 1, "overall", "HOSTILE_KEY", "none", False)
     with patch.dict("os.environ", HOSTILE_KEY=KEY):
-        return RewardService(lambda: scorer, "nothing", how).app()
+        return RewardService([lambda: scorer], "nothing", how).app()
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """`editjudge serve`."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +11,8 @@ from editjudge.core import hub
 from editjudge.core import params as settings
 from editjudge.core.errors import UserError
 from editjudge.core.settings import read, section
-from editjudge.judges.asking import open_scorer
+from editjudge.judges.asking import copies_of
+from editjudge.judges.opening import find_judge
 from editjudge.judges.settings import ChatJudgeSetting, JudgeSetting
 from editjudge.models.chat.models import at_hand
 from editjudge.models.chat.settings import LocalSetting
@@ -31,6 +33,8 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     batch_size: int | None = None,
+    replicas: int | None = None,
+    reward: str | None = None,
     allow_pickle: bool = False,
     params: Params = None,
 ) -> None:
@@ -41,22 +45,27 @@ def serve(
     Args:
         judge: A judge of the settings that has a model in a folder.
         model: Or a checkpoint: a folder or a hub id.
-        scorer: Or a scorer of the settings, for trainers that ask for rewards.
+        scorer: Or a scorer, rater or judge of the settings, for trainers that ask for rewards.
         host: Of a scorer, instead of reward_service.host.
         port: Instead of that in the settings; 0 for a free one.
         batch_size: Of a scorer, instead of reward_service.batch_size.
+        replicas: Of a scorer, instead of reward_service.replicas: copies of it, on the GPUs in turn.
+        reward: Of a scorer, instead of reward_service.reward.
         allow_pickle: Of a scorer, as reward_service.allow_pickle."""
     if sum(each is not None for each in (judge, model, scorer)) != 1:
         raise UserError("give one of --judge, --model and --scorer")
     values = settings.load_own(params)
-    of_scorers = {"host": host, "batch_size": batch_size, "allow_pickle": allow_pickle or None}
+    of_scorers = {"host": host, "batch_size": batch_size, "replicas": replicas, "reward": reward}
+    of_scorers |= {"allow_pickle": allow_pickle or None}
     if scorer is not None:
         from editjudge.rewards import rewards  # it loads the web server
 
         how = changed(values, "reward_service", RewardSetting, of_scorers | {"port": port})
-        entry, free = settings.leaf(values, f"scorers.{scorer}"), launch.free_port(how.host, how.port)
         _ = how.key, how.folder  # both are read now: what is wrong with them is told before the scorer is loaded
-        opened = partial(open_scorer, f"scorers.{scorer}", entry)
+        opened: list[Callable[[], Any]] = [partial(find_judge, values, scorer)]
+        if scorer in (scorers := values.get("scorers") or {}):
+            opened = [*copies_of(f"scorers.{scorer}", scorers[scorer], how.replicas)]
+        free = launch.free_port(how.host, how.port)
         rewards.run(rewards.RewardService(opened, scorer, how), free)
         return
     for option, value in of_scorers.items():

@@ -5,7 +5,7 @@ import io
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from PIL import Image
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ MAX_BODY = 128 * 2**20  # bytes of a request
 BODY_SECONDS = 120.0  # for a request's body: who sends it more slowly holds a place no longer
 MAX_DECODED = 2**30  # bytes of images that are decoded at a time, but for those of a single request
 GATHERING = 0.005  # seconds in which a batch gathers what is asked
+BUSY = 0.001  # seconds after which a batch that waits to be full is looked at again, at least
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
@@ -94,27 +95,36 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
 
 
 class Batcher(Generic[Asked, Answer]):
-    """Gathers what is asked and has it answered in batches, one after the other, in a thread of their own."""
+    """Gathers what is asked and has it answered in batches, each by the first of the copies that is free.
+
+    answers: of each copy, which has one batch at a time, in a thread of its own. ready: makes of what was asked what a
+    copy is given; a batch that is full is made ready, in a thread beside, while all copies are busy."""
 
     def __init__(
         self,
-        answer: Callable[[Sequence[Asked]], Sequence[Answer | Rejected]],
+        answers: Sequence[Callable[[Any], Sequence[Answer | Rejected]]],
         batch_size: int,
         most_waiting: int,
         gathering: float = GATHERING,
+        ready: Callable[[list[Asked]], Any] | None = None,
     ) -> None:
-        self.answer, self.batch_size, self.gathering = answer, batch_size, gathering
+        self.answers, self.batch_size, self.gathering, self.ready = answers, batch_size, gathering, ready
         self.waiting: asyncio.Queue[tuple[Asked, Request, asyncio.Future[Answer | Rejected]]]
-        self.waiting = asyncio.Queue(most_waiting)
-        self.thread = ThreadPoolExecutor(1)
+        self.waiting, self.free = asyncio.Queue(most_waiting), asyncio.Queue[int]()
+        self.threads, self.beside = [ThreadPoolExecutor(1) for _ in answers], ThreadPoolExecutor(1)
+        self.batches: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answers within the block."""
-        task = asyncio.create_task(self._run())
+        for copy in range(len(self.answers)):
+            self.free.put_nowait(copy)
+        gathering = asyncio.create_task(self._gather())
         yield
-        task.cancel()
-        self.thread.shutdown()
+        for task in (gathering, *self.batches):
+            task.cancel()
+        for thread in (*self.threads, self.beside):
+            thread.shutdown()
 
     async def ask(self, asked: Asked, request: Request) -> Answer:
         """Raises Rejected where too many wait, and where it is the answer."""
@@ -127,32 +137,53 @@ class Batcher(Generic[Asked, Answer]):
             raise answer
         return answer
 
-    async def _run(self) -> None:
-        """Answers until it is cancelled. What goes wrong in a batch is the answer to its requests, and to no others."""
+    async def _gather(self) -> None:
+        """Begins batches until it is cancelled. While all copies are busy, one waits to be full."""
+        places = asyncio.Semaphore(len(self.answers) + (self.ready is not None))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self.batches.discard(task)
+            places.release()
+
         while True:
+            await places.acquire()
             gathered = [await self.waiting.get()]
             if self.waiting.qsize() + 1 < self.batch_size:
                 await asyncio.sleep(self.gathering)
-            while len(gathered) < self.batch_size and not self.waiting.empty():
-                gathered.append(self.waiting.get_nowait())
-            batch = []
-            for asked, request, future in gathered:
-                if not future.done() and await request.is_disconnected():
-                    future.set_result(Rejected(499, "the client has hung up"))
-                if not future.done():
-                    batch.append((asked, future))
-            if not batch:
-                continue
-            run = asyncio.get_running_loop().run_in_executor
-            done = run(self.thread, self.answer, [asked for asked, _ in batch])
-            await asyncio.wait([done])
-            error = done.exception()
-            for number, (_, future) in enumerate(batch):
-                if future.done():  # whose asker was cancelled
-                    continue
-                if error is not None:
-                    future.set_exception(error)
+            while len(gathered) < self.batch_size:
+                if not self.waiting.empty():
+                    gathered.append(self.waiting.get_nowait())
+                elif len(self.batches) < len(self.answers):
+                    break
                 else:
-                    future.set_result(done.result()[number])
-            # An error's traceback holds the frames that raised it, and these the model, which may be let go of.
-            del asked, request, future, gathered, batch, done, error
+                    await asyncio.sleep(max(self.gathering, BUSY))
+            self.batches.add(task := asyncio.create_task(self._answer(gathered)))
+            task.add_done_callback(ended)
+            del gathered, task
+
+    async def _answer(self, gathered: Sequence[tuple[Asked, Request, asyncio.Future[Answer | Rejected]]]) -> None:
+        """What goes wrong in a batch is the answer to its requests, and to no others."""
+        batch = []
+        for asked, request, future in gathered:
+            if not future.done() and await request.is_disconnected():
+                future.set_result(Rejected(499, "the client has hung up"))
+            if not future.done():
+                batch.append((asked, future))
+        if not batch:
+            return
+        run = asyncio.get_running_loop().run_in_executor
+        done: asyncio.Future[Any] = run(self.beside, self.ready or list, [asked for asked, _ in batch])
+        await asyncio.wait([done])
+        if done.exception() is None:
+            copy = await self.free.get()
+            done = run(self.threads[copy], self.answers[copy], done.result())
+            await asyncio.wait([done])
+            self.free.put_nowait(copy)
+        error = done.exception()
+        for number, (_, future) in enumerate(batch):
+            if future.done():  # whose asker was cancelled
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result()[number])

@@ -259,6 +259,13 @@ def open_scorer(where: str, given: Any) -> protocol.Scorer:
     return _opened(where, read(where, ScorerEntry, given), "auto")
 
 
+def copies_of(where: str, given: Any, copies: int) -> list[Callable[[], protocol.Scorer]]:
+    """What opens so many copies of a scorer, on the GPUs that it may have in turn; 0: one on each. ParamsError."""
+    setting = read(where, ScorerEntry, given)
+    devices = places(where, setting)
+    return [partial(_opened, where, setting, devices[n % len(devices)]) for n in range(copies or len(devices))]
+
+
 def _opened(where: str, setting: AnyScorer, device: str) -> protocol.Scorer:
     """device: that of an entry whose own is auto."""
     own = setting.device if setting.device != "auto" else device

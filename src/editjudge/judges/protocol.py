@@ -191,10 +191,11 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A scorer that does without its model what it can do of an edit: in any thread, ahead of `score`, which takes the
-    edit that comes of it in place of the other."""
+    """A scorer that does without its model what it can do of an edit, and of a batch: in any thread, ahead of `score`,
+    which takes what comes of it in place of the other."""
 
     def prepare(self, edit: Edit) -> Edit: ...
+    def together(self, edits: Sequence[Edit]) -> Sequence[Edit]: ...
 
 
 class Judge(ABC):

@@ -1,4 +1,4 @@
-"""How a scorer is served: the section `reward_service` of params.yaml."""
+"""How a scorer or a judge is served: the section `reward_service` of params.yaml."""
 
 import os
 from pathlib import Path
@@ -15,16 +15,19 @@ from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text
 class RewardSetting:
     """The section `reward_service` of params.yaml.
 
-    port: 0: a free one. batch_size: edits scored together, at most. gathering: seconds that the first edit of a batch
-    waits for others. most_waiting: edits that wait; a request beyond is told to come back (503). most_megabytes: of a
-    request. stop_seconds: in which requests are still answered once the service is told to stop. reward: what trainers
-    get that take one number: overall, calibrated, win_rate (in its group), or a dimension's name. api_key_env: the
+    port: 0: a free one. replicas: copies of the scorer, on the GPUs in turn; 0: one on each. batch_size: edits scored
+    together, at most, of a judge requests. gathering: seconds that the first edit of a batch waits for others.
+    most_waiting: edits that wait, of a judge comparisons; a request beyond is told to come back (503). most_megabytes:
+    of a request. stop_seconds: in which requests are still answered once the service is told to stop. reward: what
+    trainers get that take one number: overall, calibrated, win_rate (in its group), or a dimension's name; of a judge
+    its win rate, in visual consistency or in the dimension of this name. api_key_env: the
     environment variable with the key that requests must have, or none. sources: folder of the source images that
     prompts name, for trainers that send none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and
     verl-omni; nothing in them is run."""
 
     host: Text = "127.0.0.1"
     port: Annotated[Count, Field(le=65_535)] = 25940
+    replicas: Annotated[Count, Field(le=1024)] = 0
     batch_size: Positive = 32
     gathering: Annotated[Real, Field(ge=0, le=1)] = 0.005
     most_waiting: Positive = 1024

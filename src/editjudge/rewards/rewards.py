@@ -1,6 +1,7 @@
-"""The reward service: a scorer behind HTTP, for the trainers of editing models.
+"""The reward service: a scorer or a judge behind HTTP, for the trainers of editing models.
 
-Edits that wait at the same time are scored in one batch, in a thread of their own. reward_forms has the requests."""
+Edits that wait at the same time are scored in one batch, by the first copy of the scorer that is free, in a thread of
+its own; a judge compares all edits of a group at once. reward_forms has the requests."""
 
 import asyncio
 import base64
@@ -17,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import uvicorn
@@ -35,8 +36,19 @@ from editjudge.core.params import ParamsError
 from editjudge.engine import serving
 from editjudge.engine.serving import Batcher, Rejected
 from editjudge.engine.workers import engine
-from editjudge.judges.protocol import Edit, Preparing, Score, Scorer, Unscored
-from editjudge.rewards import plain_pickle
+from editjudge.judges.protocol import (
+    CONSISTENCY,
+    BothOrders,
+    Dimension,
+    Edit,
+    Judge,
+    Preparing,
+    Question,
+    Score,
+    Scorer,
+    Unscored,
+)
+from editjudge.rewards import groups, plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
 
@@ -53,20 +65,24 @@ class Metrics:
         self.requests = Counter("requests", "Requests that are answered.", ("form", "status"), **own)
         self.edits = Counter("edits", "Edits that are answered.", ("form", "result"), **own)
         self.batches = Counter("batches", "Batches that the scorer has had.", **own)
-        self.batch_edits = Counter("batch_edits", "Edits in these batches.", **own)
+        self.batch_edits = Counter("batch_edits", "Edits in these batches, or of a judge comparisons.", **own)
         self.seconds = Histogram("seconds", "Seconds of a request.", buckets=SECONDS, **own)
         self.pending = 0
-        Gauge("pending", "Edits that are not answered yet.", **own).set_function(lambda: self.pending)
+        waiting = Gauge("pending", "Edits, or of a judge comparisons, that are not answered yet.", **own)
+        waiting.set_function(lambda: self.pending)
 
 
 class RewardService:
-    """The endpoints. opened: opens the scorer. name: what it is called. ParamsError: the setting does not fit it."""
+    """The endpoints. opened: what opens each copy of the scorer, or the judge. name: what it is called. ParamsError:
+    the setting does not fit it."""
 
-    def __init__(self, opened: Callable[[], Scorer], name: str, how: RewardSetting) -> None:
-        scorer = self.scorer = opened()
+    def __init__(self, opened: Sequence[Callable[[], Scorer]], name: str, how: RewardSetting) -> None:
+        self.scorers: list[Any] = [each() for each in opened]
         self.opened, self.how, self.key, self.limit = opened, how, how.key, how.most_megabytes * 2**20
         self.served, self.metrics, self.asleep = Served(name, how.folder), Metrics(), False
-        self.rewards = ("overall", "calibrated", WIN_RATE, *scorer.dimensions)
+        own = self.scorers[0].dimensions
+        self.compares = isinstance(self.scorers[0], Judge) and not own
+        self.rewards = (WIN_RATE, *get_args(Dimension)) if self.compares else ("overall", "calibrated", WIN_RATE, *own)
         if how.reward not in self.rewards:
             raise ParamsError(f"reward_service.reward is {how.reward!r}; {name} has {', '.join(self.rewards)}")
 
@@ -88,11 +104,20 @@ class RewardService:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room, self.preparing = serving.Room(serving.MAX_DECODED), ThreadPoolExecutor(engine().cpus())
-        self.batcher: Batcher[Edit, Score | Unscored]
-        self.turning = asyncio.Lock()
-        self.batcher = Batcher(self.score, self.how.batch_size, 0, self.how.gathering)
+        self.turning, copies = asyncio.Lock(), range(len(self.scorers))
+        ready = self.together if isinstance(self.scorers[0], Preparing) else None
+        answers = [partial(self.compare if self.compares else self.score, copy) for copy in copies]
+        self.batcher: Batcher[Any, Any]
+        self.batcher = Batcher(answers, self.how.batch_size, 0, self.how.gathering, ready)
         async with self.batcher.running():
+            await self.of_each(self.begin)
             yield
+            await self.of_each(self.let_go)
+
+    async def of_each(self, act: Callable[[int], None]) -> None:
+        """In the thread of each copy: the store of a judge's answers is of one thread."""
+        for copy, thread in enumerate(self.batcher.threads):
+            await asyncio.get_running_loop().run_in_executor(thread, act, copy)
 
     async def health(self, request: Request) -> JSONResponse:
         """In the form that UniRL reads: the scorer's name, and the names of the values it gives."""
@@ -114,17 +139,24 @@ class RewardService:
                 self.asleep = True
                 while self.metrics.pending:
                     await asyncio.sleep(0.01)
-                act = self.let_go if to_sleep else self.open
-                await asyncio.get_running_loop().run_in_executor(self.batcher.thread, act)
+                await self.of_each(self.let_go if to_sleep else self.open)
                 self.asleep = to_sleep
         return Response()
 
-    def open(self) -> None:
-        self.scorer = self.opened()
+    def open(self, copy: int) -> None:
+        if self.scorers[copy] is None:
+            self.scorers[copy] = self.opened[copy]()
+            self.begin(copy)
 
-    def let_go(self) -> None:
+    def begin(self, copy: int) -> None:
+        if isinstance(self.scorers[copy], Judge):
+            self.scorers[copy].__enter__()
+
+    def let_go(self, copy: int) -> None:
         """The weights' memory is free, a GPU's too."""
-        del self.scorer
+        if isinstance(self.scorers[copy], Judge):
+            self.scorers[copy].__exit__(None, None, None)
+        self.scorers[copy] = None
         gc.collect()
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
@@ -197,12 +229,19 @@ class RewardService:
         except ValidationError as error:
             raise serving.invalid(error) from None
         edits = await run_in_threadpool(asked.edits, self.served)
-        place.take(max(len(edits) - 1, 0))
+        pairs = groups.pairs(edits) if self.compares else []
+        place.take(max(len(edits) - 1, len(pairs) - 1, 0), "comparisons" if self.compares else "edits")
         shown = [() if isinstance(each, Unscored) else (bytes(each.source), bytes(each.edited)) for each in edits]
         sizes = await run_in_threadpool(lambda: [*map(serving.decoded_size, shown)])
-        answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
+        if self.compares:
+            async with self.room.of(sum(sizes)):
+                said = await self.batcher.ask([(edits[a], edits[b]) for a, b in pairs], request) if pairs else []
+            answers = groups.by_verdicts(edits, dict(zip(pairs, said, strict=True)))
+        else:
+            answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
-        rewards = win_rates(edits, rewards) if self.how.reward == WIN_RATE and name != "score" else rewards
+        if self.how.reward == WIN_RATE and name != "score" and not self.compares:
+            rewards = groups.by_scores(edits, rewards)
         for each in rewards:
             self.metrics.edits.labels(name, "scored" if math.isfinite(each.reward) else "unscored").inc()
         reply = asked.reply(rewards, self.served)
@@ -215,21 +254,35 @@ class RewardService:
         if isinstance(edit, Unscored):
             return edit
         async with self.room.of(decoded):
-            if isinstance(self.scorer, Preparing):  # while the model is busy with others
-                edit = await asyncio.get_running_loop().run_in_executor(self.preparing, self.scorer.prepare, edit)
+            if isinstance(self.scorers[0], Preparing):  # while the model is busy with others
+                edit = await asyncio.get_running_loop().run_in_executor(self.preparing, self.scorers[0].prepare, edit)
             return await self.batcher.ask(edit, request)
 
-    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+    def together(self, edits: list[Edit]) -> Sequence[Edit]:
+        return self.scorers[0].together(edits)
+
+    def score(self, copy: int, edits: Sequence[Edit]) -> list[Score | Unscored]:
         self.metrics.batches.inc()
         self.metrics.batch_edits.inc(len(edits))
-        return self.scorer.score(edits)
+        return self.scorers[copy].score(edits)
+
+    def compare(self, copy: int, asked: Sequence[Sequence[tuple[Edit, Edit]]]) -> list[list[BothOrders]]:
+        """The verdicts on each request's pairs; all are asked about at once, each in both orders."""
+        pairs = [pair for each in asked for pair in each]
+        self.metrics.batches.inc()
+        self.metrics.batch_edits.inc(len(pairs))
+        questions = [Question(str(n), a.instruction, a.source, a.edited, b.edited) for n, (a, b) in enumerate(pairs)]
+        dimension = CONSISTENCY if self.how.reward == WIN_RATE else self.how.reward
+        found = iter(self.scorers[copy].compare(questions, dimension))
+        return [[next(found) for _ in each] for each in asked]
 
     def reward(self, answer: Score | Unscored) -> Reward:
         """The answer, if its numbers are finite, with the reward that params.yaml chooses."""
         if isinstance(answer, Unscored):
             return Reward(answer, math.nan)
         values = {"overall": answer.overall, "calibrated": answer.calibrated} | dict(answer.dimensions)
-        values[WIN_RATE] = answer.overall  # until the others of its group are known
+        # Of a scorer until the others of its group are known.
+        values |= dict.fromkeys(self.rewards if self.compares else [WIN_RATE], answer.overall)
         numbers = (*values.values(), *answer.std.values(), answer.overall_std)
         if not all(math.isfinite(each) for each in numbers if each is not None):
             return Reward(Unscored("the scorer's numbers are not finite"), math.nan)
@@ -238,36 +291,18 @@ class RewardService:
         return Reward(answer, float(value))
 
 
-def win_rates(edits: Sequence[Edit | Unscored], rewards: Sequence[Reward]) -> list[Reward]:
-    """How many of the other scored edits of its group each edit is above, 0..1, one as good counting half; the mean of
-    a group is 0.5. A group: the edits of one source and one instruction in a request. Unscored: it is alone in it."""
-    groups: dict[Any, list[float]] = {}
-    for edit, each in zip(edits, rewards, strict=True):
-        if isinstance(edit, Edit) and not each.reason:
-            groups.setdefault((edit.instruction, bytes(edit.source)), []).append(each.reward)
-    found = []
-    for edit, each in zip(edits, rewards, strict=True):
-        if isinstance(edit, Edit) and not each.reason:
-            own = groups[edit.instruction, bytes(edit.source)]
-            wins = sum(each.reward > other for other in own) + (own.count(each.reward) - 1) / 2
-            alone = Reward(Unscored("it is the only scored edit of its source and instruction"), math.nan)
-            each = Reward(each.answer, wins / (len(own) - 1)) if len(own) > 1 else alone
-        found.append(each)
-    return found
-
-
 class PendingEdits:
     """Edits of a request that are not answered yet, counted in the metrics as pending."""
 
     def __init__(self, metrics: Metrics, most: int) -> None:
         self.metrics, self.most, self.taken = metrics, most, 0
 
-    def take(self, count: int) -> None:
+    def take(self, count: int, what: str = "edits") -> None:
         """Rejected: 400 where it can never have so many, 503 where too many wait."""
         if self.taken + count > self.most:
-            raise Rejected(400, f"{self.taken + count} edits in a request, more than the limit of {self.most}")
+            raise Rejected(400, f"{self.taken + count} {what} in a request, more than the limit of {self.most}")
         if self.metrics.pending + count > self.most:
-            raise Rejected(503, f"{self.metrics.pending} edits are waiting: ask again later")
+            raise Rejected(503, f"{self.metrics.pending} {what} are waiting: ask again later")
         self.metrics.pending += count
         self.taken += count
 

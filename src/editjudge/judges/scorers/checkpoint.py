@@ -5,8 +5,9 @@ whole, of the right shape, finite."""
 
 import dataclasses
 import json
+import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from io import BytesIO
@@ -114,8 +115,16 @@ class PreparedEdit(Edit):
     shown: tuple[np.ndarray, np.ndarray] | str = dataclasses.field(default="", compare=False)
 
 
+class Together(list[Edit]):
+    """A batch of edits. wrong: of each, why it cannot be scored, or None; given: what the model is given of the others,
+    None if there are none."""
+
+    wrong: list[str | None]
+    given: dict[str, torch.Tensor] | None = None
+
+
 class CheckpointScorer:
-    """Scores edits with a trained scorer, in batches; for one thread at a time, but for `prepare`."""
+    """Scores edits with a trained scorer, in batches; for one thread at a time, but for `prepare` and `together`."""
 
     def __init__(
         self, model: ScoringModel, processor: ProcessorMixin, description: Description, batch_size: int = 16
@@ -123,6 +132,7 @@ class CheckpointScorer:
         self.model, self.processor, self.description, self.batch_size = model, processor, description, batch_size
         kept = SOURCES if side_unit(processor) else 0  # where nothing bounds their size
         self.threads, self.source = ThreadPoolExecutor(engine().cpus()), lru_cache(kept)(self.shown)
+        self.processing = threading.Lock()  # a tokenizer is of one thread at a time
 
     @classmethod
     def load(cls, folder: Path, dtype: Precision = "float32", batch_size: int = 16, device: str = "auto") -> Self:
@@ -156,31 +166,42 @@ class CheckpointScorer:
 
     def _batch(self, edits: Sequence[Edit], start: int) -> list[Score | Unscored]:
         """The answers to as many as go through the model together, from `start` on."""
-        batch = edits[start : start + self.batch_size]
-        ready = [each.shown for each in self.threads.map(self.prepare, batch)]
-        long = [too_long(self.model, self.processor, edit.instruction) for edit in batch]
-        decoded = [wrong or shown for wrong, shown in zip(long, ready, strict=True)]
-        usable = [(edit, shown) for edit, shown in zip(batch, decoded, strict=True) if isinstance(shown, tuple)]
-        scores = iter(self._scores(usable) if usable else [])
-        return [next(scores) if isinstance(shown, tuple) else Unscored(shown) for shown in decoded]
+        whole = isinstance(edits, Together) and start == 0 and len(edits) <= self.batch_size
+        batch = edits if whole else self.together(edits[start : start + self.batch_size])
+        assert isinstance(batch, Together)
+        scores = iter(self._scores(batch.given) if batch.given else [])
+        return [next(scores) if wrong is None else Unscored(wrong) for wrong in batch.wrong]
+
+    def together(self, edits: Sequence[Edit]) -> Together:
+        """The edits with what the model is given of them, which goes through it at once."""
+        own, turns, found = self.description, self.description.questions, Together(edits)
+        ready = [each.shown for each in self.threads.map(self.prepare, edits)]
+        with self.processing:
+            long = [too_long(self.model, self.processor, edit.instruction) for edit in edits]
+            broken = [shown if isinstance(shown, str) else None for shown in ready]
+            found.wrong = [why or other for why, other in zip(long, broken, strict=True)]
+            every = zip(edits, ready, found.wrong, strict=True)
+            usable = [(e.instruction, shown) for e, shown, why in every if why is None and isinstance(shown, tuple)]
+            if not usable:
+                return found
+            looks = [(words, shown, turn) for words, shown in usable for turn in turns]
+            chats = [scoring.text_of(self.processor, turn, words, own.reply) for words, _, turn in looks]
+            texts = [chat.rpartition(own.token)[0] + own.token for chat in chats]  # what follows says nothing to it
+            found.given = scoring.batch(self.processor, texts, [shown for _, shown, _ in looks])
+        if own.positions == "text":
+            found.given["position_ids"] = (found.given["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        return found
 
     @torch.inference_mode()
-    def _scores(self, edits: Sequence[tuple[Edit, tuple[np.ndarray, np.ndarray]]]) -> list[Score | Unscored]:
-        own, turns = self.description, self.description.questions
-        chats = [
-            scoring.text_of(self.processor, turn, edit.instruction, own.reply) for edit, _ in edits for turn in turns
-        ]
-        texts = [chat.rpartition(own.token)[0] + own.token for chat in chats]  # what follows says nothing to it
-        given = scoring.batch(self.processor, texts, [shown for _, shown in edits for _ in turns])
-        if own.positions == "text":
-            given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    def _scores(self, given: Mapping[str, torch.Tensor]) -> list[Score | Unscored]:
+        own = self.description
         output = self.model(**{name: value.to(self.model.device) for name, value in given.items()})
         assert output.means is not None
         stds = None if output.log_stds is None else output.log_stds.exp()
         overall, overall_std = aggregate(output.means, stds, own.aggregation)
         known = [part for part in (overall[:, None], output.means, stds) if part is not None]
         finite, wholes = torch.cat(known, 1).isfinite().all(1).tolist(), overall.tolist()
-        spreads = [None] * len(edits) if overall_std is None else overall_std.tolist()
+        spreads = [None] * len(wholes) if overall_std is None else overall_std.tolist()
         found: list[Score | Unscored] = []
         for is_number, whole, spread, *each in zip(
             finite, wholes, spreads, *(p.tolist() for p in known[1:]), strict=True

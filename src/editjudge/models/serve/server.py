@@ -138,7 +138,7 @@ class Server:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room = Room(MAX_DECODED)
-        self.batcher: Batcher[Prepared, Reply] = Batcher(self.answer, self.batch_size, MAX_WAITING)
+        self.batcher: Batcher[Prepared, Reply] = Batcher([self.answer], self.batch_size, MAX_WAITING)
         async with self.batcher.running():
             yield
 

@@ -1,0 +1,158 @@
+"""A judge that compares, as a reward: win rates within a group, in process and over HTTP."""
+
+import base64
+import json
+import math
+import pickle
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from cases import each_row
+from pictures import picture
+from pixel_scorer import SETTING, PixelScorer, Served
+
+from editjudge.core.params import ParamsError
+from editjudge.core.winner import Winner
+from editjudge.judges import opening
+from editjudge.judges.protocol import (
+    BothOrders,
+    Dimension,
+    Edit,
+    Judge,
+    Question,
+    Score,
+    Unscored,
+    Verdict,
+    combine_all,
+    in_both_orders,
+)
+from editjudge.models.endpoint.spending import Account
+from editjudge.rewards import groups
+from editjudge.rewards.reward_settings import RewardSetting
+from editjudge.rewards.rewards import RewardService
+
+BROKEN = picture(1)[:40]
+
+
+class Likeness(Judge):
+    """The more like its source an edit is, the better. Each call's dimension and number of questions is kept."""
+
+    identity = "likeness"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("judges.likeness", Account("likeness"), folder / "likeness.sqlite")
+        self.calls: list[tuple[Dimension, int]] = []
+
+    def compare(self, questions: Sequence[Question], dimension: Dimension = "overall") -> list[BothOrders]:
+        self.calls.append((dimension, len(questions)))
+        assert self.store.meta("nothing") is None, "its store is of the thread that asks"
+        return combine_all([self.one(each) for each in in_both_orders(questions)], "agreement")
+
+    def one(self, question: Question) -> Verdict:
+        a, b = (PixelScorer().one(edit) for edit in question.edits)
+        if isinstance(a, Score) and isinstance(b, Score):
+            lead = a.dimensions["likeness"] - b.dimensions["likeness"]
+            return Verdict(question.key, "Tie" if not lead else "Image A" if lead > 0 else "Image B")
+        return Verdict(question.key, reason="an image cannot be used")
+
+
+def verdict(winner: Winner | None) -> BothOrders:
+    said = Verdict("", winner, reason=None if winner else "unread")
+    return BothOrders(said, said, said)
+
+
+@each_row("winners, rates")
+def test_a_win_rate_is_over_those_that_could_be_compared(winners: list[str], rates: list[float | str]) -> None:
+    """winners: of every two edits, A, B, = or ? (failed). rates: of each edit, or why it has none."""
+    names: dict[str, Winner | None] = {"A": "Image A", "B": "Image B", "=": "Tie", "?": None}
+    edits = [Edit("x", b"s", bytes([n])) for n in range(len(rates))]
+    verdicts = dict(zip(combinations(range(len(rates)), 2), (verdict(names[each]) for each in winners), strict=True))
+    found = groups.by_verdicts([*edits, Unscored("no source")], verdicts)
+    assert [each.overall if isinstance(each, Score) else each.reason for each in found[:-1]] == rates
+    assert found[-1] == Unscored("no source")
+
+
+def rates(scores: Sequence[float]) -> list[float]:
+    """By another way: the mean rank among the others."""
+    return [float(np.mean([(np.sign(one - other) + 1) / 2 for other in np.delete(scores, n)]))
+            for n, one in enumerate(scores)]  # fmt: skip
+
+
+def test_every_form_that_sends_groups_gets_win_rates_of_one_question_a_request(tmp_path: Path) -> None:
+    judge = Likeness(tmp_path)
+    edited, sources = [picture(n) for n in (4, 5, 5, 6, 7)] + [BROKEN, picture(8)], [picture(1)] * 6 + [picture(2)]
+    likeness = [PixelScorer().one(Edit("x", picture(1), each)) for each in edited[:5]]
+    wanted = rates([each.dimensions["likeness"] for each in likeness if isinstance(each, Score)])
+    assert sum(wanted) == 2.5
+    columns: dict[str, Any] = {"images": edited, "ref_images": sources, "prompts": ["x"] * 7}
+    texts = [[base64.b64encode(each).decode() for each in some] for some in (sources, edited)]
+    pairs = list(zip(*texts, strict=True))
+    turns = [[{"text": "x", "image_b64": each} for each in pair] for pair in pairs]
+    bodies: dict[str, tuple[Any, Any]] = {
+        "/score": ({"edits": [{"instruction": "x", "source": one, "edited": other} for one, other in pairs]},
+                   lambda said: [each["overall"] for each in said["results"]]),
+        "/score#unirl": ({"requests": [{"history": each, "required_rewards": ["likeness"]} for each in turns]},
+                         lambda said: [each.get("likeness", {}).get("reward") for each in said["results"]]),
+        "/compute": ({"prompt": ["x"] * 7, "image": texts[1], "condition_images": [[each] for each in texts[0]]},
+                     lambda said: said["rewards"]),
+        "/mode/score": (pickle.dumps(columns), lambda said: said["scores"]),
+        "/flow_grpo": (pickle.dumps(columns), lambda said: said["outputs"]),
+        "/": (pickle.dumps({"input_images": [[each] for each in sources], "output_image": edited,
+                            "meta_datas": ['{"instruction": "x"}'] * 7}), lambda said: said["rewards"]),
+    }  # fmt: skip
+    how = RewardSetting(**SETTING | {"reward": "visual_quality"})
+    with Served(RewardService([lambda: judge], "likeness", how).app()) as served:
+        for path, (body, read) in bodies.items():
+            own = {"data": body} if isinstance(body, bytes) else {"json": body}
+            reply = requests.post(served.url + path.partition("#")[0], timeout=60, **own)
+            assert reply.status_code == 200, reply.text
+            found = read(pickle.loads(reply.content) if isinstance(body, bytes) else reply.json())
+            assert found[:5] == wanted, path
+            assert [each is None or math.isnan(each) for each in found[5:]] == [True] * 2, "broken, or alone"
+        assert judge.calls == [("visual_quality", 15)] * len(bodies)
+        alone = {"requests": [{"history": turns[0], "required_rewards": ["likeness"]}]}
+        [error] = requests.post(f"{served.url}/score", json=alone, timeout=60).json()["errors"]
+        assert error == {"likeness": "it is the only scored edit of its source and instruction"}
+        many = {"edits": bodies["/score"][0]["edits"][:1] * 46}
+        refused = requests.post(f"{served.url}/score", json=many, timeout=60)
+        assert (refused.status_code, refused.json()["error"]) == (
+            400, "1035 comparisons in a request, more than the limit of 1024"
+        )  # fmt: skip
+        for path in ("sleep", "wake_up"):
+            assert requests.post(f"{served.url}/{path}", timeout=60).status_code == 200
+        again = requests.post(f"{served.url}/compute", json=bodies["/compute"][0], timeout=60).json()["rewards"]
+        assert again[:5] == wanted
+
+
+def test_a_judge_has_no_calibrated_reward(tmp_path: Path) -> None:
+    names = "win_rate, visual_consistency, instruction_following, visual_quality, overall"
+    with pytest.raises(ParamsError, match=f"reward is 'calibrated'; likeness has {names}"):
+        RewardService([lambda: Likeness(tmp_path)], "likeness", RewardSetting(**SETTING | {"reward": "calibrated"}))
+
+
+def test_a_model_that_compares_gives_the_rewards_of_its_own_verdicts(base_dir: Path, workdir: Path) -> None:
+    """A chat judge with processes of its own, that the service starts and ends."""
+    setting = {"backend": "transformers", "model": str(base_dir), "workers": 1, "rule": "probability"}
+    edits = [Edit("x", picture(1), picture(n)) for n in (2, 3, 4)]
+    shown = [{"instruction": "x"} | {name: base64.b64encode(bytes(each)).decode() for name, each in edit.images.items()}
+             for edit in edits]  # fmt: skip
+    how = RewardSetting(**SETTING | {"reward": "win_rate"})
+    values = {"judges": {"base": setting | {"prompt": "pvc"}}}
+    with Served(RewardService([lambda: opening.find_judge(values, "base")], "base", how).app()) as served:
+        reply = requests.post(f"{served.url}/score", json={"edits": shown}, timeout=600)
+        results = json.loads(reply.content)["results"]
+    with opening.find_judge(values, "base") as judge:
+        pairs = list(combinations(range(3), 2))
+        both = judge.compare(
+            [Question(f"{a}.{b}", "x", picture(1), edits[a].edited, edits[b].edited) for a, b in pairs]
+        )
+        assert judge.account.reused == 6, "its answers are kept"
+    for result, own in zip(results, groups.by_verdicts(edits, dict(zip(pairs, both, strict=True))), strict=True):
+        assert (result["overall"], result["reason"]) == (
+            (own.overall, None) if isinstance(own, Score) else (None, own.reason)
+        )
