@@ -16,7 +16,8 @@ from editjudge.rewards.rewards import RewardService
 
 SETTING: dict[str, Any] = {
     **{"host": "127.0.0.1", "port": 0, "batch_size": 16, "gathering": 0.005, "most_waiting": 1024, "stop_seconds": 30},
-    **{"replicas": 1, "most_megabytes": 8, "reward": "overall", "api_key_env": "none", "sources": "none", "allow_pickle": True},
+    **{"replicas": 1, "most_megabytes": 8, "reward": "overall", "api_key_env": "none", "sources": "none"},
+    "allow_pickle": True,
 }
 
 

@@ -18,15 +18,19 @@ from editjudge.core import images, params
 from editjudge.core.params import ParamsError
 from editjudge.engine import workers
 from editjudge.judges import asking
-from editjudge.judges.asking import open_scorer
+from editjudge.judges.asking import copies_of
 from editjudge.judges.opening import open_judge
-from editjudge.judges.protocol import Edit, Question, Score, Unscored
+from editjudge.judges.protocol import Edit, Question, Score, Scorer, Unscored
 from editjudge.judges.scorers import features
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.scorers.model import Head, aggregate
 
 JUDGE = {"backend": "scorer", "scorer": "tiny", "rule": "agreement"}
 ENTRY = {"kind": "checkpoint", "model": "models/tiny", "dtype": "float32", "batch_size": 2}
+
+
+def open_scorer(where: str, given: dict) -> Scorer:
+    return copies_of(where, given, 1)[0]()
 
 
 @pytest.fixture(scope="module")

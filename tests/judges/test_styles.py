@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 from cases import each_row, yaml_beside
@@ -14,8 +15,9 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.winner import WINNERS
+from editjudge.judges import rubrics
 from editjudge.judges.settings import JudgeSetting
-from editjudge.judges.styles import TASKS, completion, record, style
+from editjudge.judges.styles import STYLES, TASKS, completion, record, style
 
 REASONED = ["reason_first", "reason_last"]
 GENERAL = ["decision", *REASONED]
@@ -57,6 +59,16 @@ def test_every_chat_names_three_images_in_order_and_asks_for_json(name, dimensio
         assert [part["type"] for part in chat[-1]["content"]].count("image") == 3
         assert "<|" not in texts(chat)
         assert instruction.replace("<|", "<").replace("|>", ">").strip() in texts(chat)
+
+
+@pytest.mark.parametrize("name", [*STYLES, "viescore_10", "brief"])
+def test_own_words_show_more_sources_behind_the_first_and_published_ones_do_not(name):
+    own = style(name) if name in STYLES else next(iter(rubrics.questions(name, "add").calls.values()))
+    more, at = own.showing(["source_2", "truth", "source_3"]), own.images.index("source") + 1
+    assert more.images == (*own.images[:at], "source_2", "source_3", *own.images[at:])
+    assert texts(more.messages("x")).replace("[image]" * 3, "[image]") == texts(own.messages("x"))
+    assert own.showing(["truth"]) is own
+    assert replace(own, user=tuple(f"{{{image}}}" for image in own.images)).showing(["source_2"]) is None
 
 
 def test_the_trained_judges_question_is_its_own(tmp_path):

@@ -5,9 +5,10 @@ import json
 import math
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -135,24 +136,48 @@ def test_a_judge_has_no_calibrated_reward(tmp_path: Path) -> None:
         RewardService([lambda: Likeness(tmp_path)], "likeness", RewardSetting(**SETTING | {"reward": "calibrated"}))
 
 
-def test_a_model_that_compares_gives_the_rewards_of_its_own_verdicts(base_dir: Path, workdir: Path) -> None:
-    """A chat judge with processes of its own, that the service starts and ends."""
-    setting = {"backend": "transformers", "model": str(base_dir), "workers": 1, "rule": "probability"}
-    edits = [Edit("x", picture(1), picture(n)) for n in (2, 3, 4)]
-    shown = [{"instruction": "x"} | {name: base64.b64encode(bytes(each)).decode() for name, each in edit.images.items()}
-             for edit in edits]  # fmt: skip
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_model_that_compares_gives_the_rewards_of_its_own_verdicts(base_dir: Path, workdir: Path, count: int) -> None:
+    """A chat judge with processes of its own, that the service starts and ends. count: of the sources of an edit."""
+    model = {"backend": "transformers", "model": str(base_dir), "workers": 1}
+    values = {"judges": {"base": model | {"rule": "probability", "prompt": "pvc"}}}
+    sources = [picture(n) for n in range(10, 10 + count)]
+    more = {f"source_{n}": each for n, each in enumerate(sources[1:], 2)}
+    edits = [Edit("x", sources[0], picture(n), more=more) for n in (2, 3, 4)]
+    coded = [base64.b64encode(each).decode() for each in sources]
+    shown = [{"instruction": "x", "source": coded if count > 1 else coded[0],
+              "edited": base64.b64encode(bytes(edit.edited)).decode()} for edit in edits]  # fmt: skip
     how = RewardSetting(**SETTING | {"reward": "win_rate"})
-    values = {"judges": {"base": setting | {"prompt": "pvc"}}}
     with Served(RewardService([lambda: opening.find_judge(values, "base")], "base", how).app()) as served:
         reply = requests.post(f"{served.url}/score", json={"edits": shown}, timeout=600)
         results = json.loads(reply.content)["results"]
+    pairs = list(combinations(range(3), 2))
+    asked = groups.questions((edits[a], edits[b]) for a, b in pairs)
     with opening.find_judge(values, "base") as judge:
-        pairs = list(combinations(range(3), 2))
-        both = judge.compare(
-            [Question(f"{a}.{b}", "x", picture(1), edits[a].edited, edits[b].edited) for a, b in pairs]
-        )
+        both = judge.compare(asked)
         assert judge.account.reused == 6, "its answers are kept"
-    for result, own in zip(results, groups.by_verdicts(edits, dict(zip(pairs, both, strict=True))), strict=True):
-        assert (result["overall"], result["reason"]) == (
-            (own.overall, None) if isinstance(own, Score) else (None, own.reason)
-        )
+        [other] = judge.compare([replace(asked[0], more={name: picture(9) for name in more})])
+        assert judge.account.reused == (8 if count == 1 else 6), "each source is looked at"
+    assert {each.forward.usage and each.forward.usage.images for each in (*both, other)} == {count + 2}
+    wanted = groups.by_verdicts(edits, dict(zip(pairs, both, strict=True)))
+    assert [(each["overall"], each["reason"]) for each in results] == [
+        (own.overall, None) if isinstance(own, Score) else (None, own.reason) for own in wanted
+    ]
+
+
+def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
+    """Also where it has kept an answer about the first one."""
+    edit, why = Edit("x", picture(1), picture(2)), "2 source images: a scorer takes one"
+    of_two = replace(edit, more={"source_2": picture(3)})
+    values = {
+        "scorers": {"dino_i": {"kind": "dino_i"}},
+        "judges": {"measures": {"backend": "measures", "rule": "agreement"}},
+    }
+    with opening.find_judge(values, "dino_i") as judge:
+        [one, two] = judge.score([edit, of_two])
+        assert isinstance(one, Score)
+        assert two == Unscored(why)
+    with opening.find_judge(values, "measures") as judge:
+        for dimension in get_args(Dimension):
+            [both] = judge.compare(groups.questions([(of_two, of_two)]), dimension)
+            assert str(both.combined.reason).count(why) == 2

@@ -89,14 +89,19 @@ class ChatJudge(Judge):
             return protocol.compare_by_scores(questions, scores, self.score_margin, dimension)
         assert isinstance(self.setting, ChatJudgeSetting)
         both, own = protocol.in_both_orders(questions), style(self.form, dimension).dimensions
-        asked = partial(style, self.form, dimension)
         if own and dimension not in own:
             why = f"{self.form} asks about {' and '.join(own)}, not about {dimension}"
             verdicts = [Verdict(question.key, reason=why) for question in both]
         else:
-            answers = by_kind([*map(own_task, both)], both, lambda task, of: self.model.answers(asked(task), of))
-            verdicts = [*map(protocol.majority, answers)]
+            kinds = [(own_task(question), *question.more) for question in both]
+            verdicts = by_kind(kinds, both, partial(self._verdicts, dimension))
         return protocol.combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
+
+    def _verdicts(self, dimension: Dimension, kind: Sequence[str], of: Sequence[Question]) -> list[Verdict]:
+        """kind: their task, and the names of what else is shown."""
+        if asked := style(self.form, dimension, kind[0]).showing(kind[1:]):
+            return [*map(protocol.majority, self.model.answers(asked, of))]
+        return [Verdict(question.key, reason=protocol.several(question)) for question in of]
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """The overall score, and what it was made of: by VIEScore 0..10; by a rubric the dimensions as rated, 1..5, and
@@ -117,15 +122,17 @@ class ChatJudge(Judge):
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
         about: Mapping[str, Dimension] = ALIKE if dimension == "overall" else {dimension: dimension}
 
-        def scored(kind: str, of: Sequence[Edit]) -> list[Score | Unscored]:
+        def scored(kind: Sequence[str], of: Sequence[Edit]) -> list[Score | Unscored]:
             asked = None
             with suppress(FileError):
-                asked = rubrics.questions(self.form, kind, about)
+                asked = rubrics.questions(self.form, kind[0], about)
             if asked is None or not asked.overall:
                 return [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in of]
+            if not all(call.showing(kind[1:]) for call in asked.calls.values()):
+                return [Unscored(str(protocol.several(edit))) for edit in of]
             return [asked.score(runs) for runs in asked.rate(self.model.answers, of)]
 
-        return by_kind([*map(self._kind, edits)], edits, scored)
+        return by_kind([(self._kind(edit), *edit.more) for edit in edits], edits, scored)
 
     def _kind(self, edit: Edit) -> str:
         """The type of the edit, where the questions may depend on it."""
@@ -214,13 +221,14 @@ class ScorerJudge(Judge):
         names = []
         for edit in edits:
             shown = digest(edit.source), digest(edit.edited), *([digest(edit.truth)] if edit.truth else [])
-            names.append(fingerprint(self._identity, edit.instruction, *shown, *(edit.captions or ())))
+            names.append(fingerprint(self._identity, edit.instruction, *shown, *(edit.captions or ()), *edit.more))
         different: dict[str, Edit] = {}
         for name, edit in zip(names, edits, strict=True):
             different.setdefault(name, edit)
         kept = {name: self.store.meta(name) for name in different}
         found: dict[str, Score | Unscored] = {name: Score(**meta) for name, meta in kept.items() if meta is not None}
         self.account.reused += len(found)
+        found |= {name: Unscored(why) for name, edit in different.items() if (why := protocol.several(edit))}
         found |= self._new({name: edit for name, edit in different.items() if name not in found})
         for name, score in found.items():
             if isinstance(score, Score):
@@ -254,13 +262,9 @@ class ScorerJudge(Judge):
                 self.account.asked += 1
 
 
-def open_scorer(where: str, given: Any) -> protocol.Scorer:
-    """The scorer that `where` (scorers.<name>) describes, its model loaded. ParamsError, FileError."""
-    return _opened(where, read(where, ScorerEntry, given), "auto")
-
-
 def copies_of(where: str, given: Any, copies: int) -> list[Callable[[], protocol.Scorer]]:
-    """What opens so many copies of a scorer, on the GPUs that it may have in turn; 0: one on each. ParamsError."""
+    """What opens so many copies of the scorer that `where` (scorers.<name>) describes, on the GPUs that it may have in
+    turn; 0: one on each. ParamsError, and FileError where its model is loaded."""
     setting = read(where, ScorerEntry, given)
     devices = places(where, setting)
     return [partial(_opened, where, setting, devices[n % len(devices)]) for n in range(copies or len(devices))]

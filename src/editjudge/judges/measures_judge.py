@@ -62,8 +62,8 @@ class MeasuresJudge(protocol.Judge):
 
 def _by_measures(question: Question, taken: Mapping[Image, Any] | None, dimension: Dimension) -> Verdict:
     """taken: what was measured of each side."""
-    if taken is None:
-        return Verdict(question.key, reason=NO_REGIONS)
+    if taken is None or question.more:
+        return Verdict(question.key, reason=protocol.several(question) or NO_REGIONS)
     a, b = taken[question.a], taken[question.b]
     if failed := [side for side in (a, b) if side["status"] == "failed"]:
         return Verdict(question.key, reason=failed[0]["reason"])
@@ -78,6 +78,8 @@ def _by_detail(questions: Sequence[Question]) -> list[Verdict]:
     verdicts = []
     for question in questions:
         try:
+            if why := protocol.several(question):
+                raise ValueError(why)
             lead = loss(question.source, question.b) - loss(question.source, question.a)
         except ValueError as error:
             verdicts.append(Verdict(question.key, reason=str(error)))

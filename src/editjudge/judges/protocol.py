@@ -44,7 +44,7 @@ class Context:
 @dataclass(frozen=True)
 class Question:
     """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures alone. task: chooses
-    the question where a task has its own. truth, captions: as of an `Edit`."""
+    the question where a task has its own. truth, captions, more: as of an `Edit`."""
 
     key: str
     instruction: str
@@ -55,16 +55,17 @@ class Question:
     task: str = field(default="", kw_only=True)
     truth: Image | None = field(default=None, kw_only=True)
     captions: tuple[str, str] | None = field(default=None, kw_only=True)
+    more: Mapping[str, Image] = field(default_factory=dict, hash=False, kw_only=True)
 
     @property
     def images(self) -> dict[str, Image]:
         """By name, the source first."""
-        return {"source": self.source, "a": self.a, "b": self.b}
+        return {"source": self.source, "a": self.a, "b": self.b, **self.more}
 
     @property
     def edits(self) -> "list[Edit]":
         """Both edits, each to be scored by itself."""
-        more: Any = {"task": self.task, "key": self.key}
+        more: Any = {"task": self.task, "key": self.key, "more": self.more}
         both = (self.a, self.b)
         return [Edit(self.instruction, self.source, each, self.truth, self.captions, **more) for each in both]
 
@@ -75,7 +76,8 @@ class Edit:
 
     truth: the edit as it should be; captions: of the source and of the wanted edit. Few data have them, and only the
     baselines of scorers.features look at them. task: a task or a rubric's type; only raters, who have a rubric for each
-    type, use it. key: names the edit in answers. more, texts: by name, what else a suite's case shows and tells."""
+    type, use it. key: names the edit in answers. more, texts: by name, what else is shown, and what a suite's case
+    tells. `source_2` and so on are more pictures that it was made from: chat models see them, all others refuse."""
 
     instruction: str
     source: Image
@@ -109,6 +111,12 @@ class Score:
     overall_std: float | None = None
     calibrated: float | None = None
     said: str | None = None
+
+
+def several(asked: "Edit | Question") -> str | None:
+    """Why who takes one source does not look at it: it was made from more than one."""
+    count = 1 + sum(name.startswith("source_") for name in asked.more)
+    return f"{count} source images: a scorer takes one" if count > 1 else None
 
 
 @dataclass(frozen=True)

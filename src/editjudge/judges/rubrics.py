@@ -35,7 +35,7 @@ from editjudge.core.settings import FORBID, Flag, Positive, Text, Whole, Wrong, 
 from editjudge.judges import readings
 from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, reasons_of
 from editjudge.judges.readings import YES_NO
-from editjudge.judges.styles import told
+from editjudge.judges.styles import OwnWords, told
 from editjudge.models.chat.forms import ChatForm, RawReply
 from editjudge.models.endpoint.replies import CLOSING, CUT_THINKING, END_OF_THINKING, QUOTED, first_object
 from editjudge.models.endpoint.spending import total
@@ -81,7 +81,7 @@ class RubricDimension:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Rubric(prompts.Prompt):
+class Rubric(OwnWords):
     """One question about an edit (a ChatForm).
 
     dimensions: by key, in the order of the reply, each a number in least..most. form: lines of a name and a whole
@@ -111,6 +111,8 @@ class Rubric(prompts.Prompt):
         of the turn that names an image or a hint which they have not is left out."""
         if not (edits and (edits[0].more or edits[0].texts)):
             return self, edits
+        if isinstance(self.user, str):
+            return self.showing(edits[0].more) or self, edits
         has = edits[0].images.keys() | edits[0].texts.keys()
         user = tuple(part for part in self.user if {*OPTIONAL.findall(part)} <= has)
         texts = [{name: prompts.plain(text) for name, text in edit.texts.items()} for edit in edits]

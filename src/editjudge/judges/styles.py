@@ -3,11 +3,11 @@
 What is asked about visual consistency depends on the task where judges/prompts/tasks has it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import TypeAdapter
@@ -39,8 +39,21 @@ def completion(winner: Winner) -> str:
     return f'{{"winner": "{winner}"}}'
 
 
+class OwnWords(prompts.Prompt):
+    """Words about one source that may show more."""
+
+    def showing(self, names: Iterable[str]) -> Self | None:
+        """The same words with more sources (`source_2`, ...) behind the first, but for those that they name already.
+        None: they are somebody's, and stay as they are."""
+        new = [f"{{{name}}}" for name in names if name.startswith("source_") and name not in self.images]
+        if not new or not isinstance(self.user, str):
+            return None if new else self
+        parts = [f"{{{part}}}" if n % 2 else part for n, part in self._parts]
+        return replace(self, user=tuple(p for part in parts for p in (part, *(new if part == "{source}" else []))))
+
+
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Style(prompts.Prompt):
+class Style(OwnWords):
     """One way of asking for a comparison (a ChatForm). reply: the fields of the reply's object, in order.
 
     sides: in the place of an object, what a reply says where a side wins, as regular expressions of which one must fit;
@@ -58,7 +71,8 @@ class Style(prompts.Prompt):
     watched = tuple(map(completion, SIDES))
 
     def __post_init__(self) -> None:
-        if set(self.images) != {"source", "a", "b"} or len(self.images) > MOST_IMAGES:
+        shown = {name for name in self.images if not name.startswith("source_")}
+        if shown != {"source", "a", "b"} or len(self.images) > MOST_IMAGES:
             raise Wrong("user", f"must show {{source}}, {{a}} and {{b}}, {MOST_IMAGES} images at most")
 
     @property

@@ -3,12 +3,12 @@
 By a scorer's numbers (`by_scores`), or by a judge that compares every two of them in both orders (`by_verdicts`)."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 
 from editjudge.core.winner import Winner
-from editjudge.judges.protocol import BothOrders, Edit, Score, Unscored
+from editjudge.judges.protocol import BothOrders, Edit, Question, Score, Unscored
 from editjudge.rewards.reward_forms import Edits, Reward
 
 ALONE = Unscored("it is the only scored edit of its source and instruction")
@@ -16,17 +16,22 @@ SHARES: Mapping[Winner, float] = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}  #
 
 
 def groups(edits: Edits) -> list[list[int]]:
-    """The places of each group's edits."""
+    """The places of each group's edits: of one instruction and the same sources."""
     found = dict[Hashable, list[int]]()
     for n, edit in enumerate(edits):
         if isinstance(edit, Edit):
-            found.setdefault((edit.instruction, bytes(edit.source)), []).append(n)
+            found.setdefault((edit.instruction, bytes(edit.source), *map(bytes, edit.more.values())), []).append(n)
     return list(found.values())
 
 
 def pairs(edits: Edits) -> list[tuple[int, int]]:
     """The places of every two edits of a group."""
     return [pair for group in groups(edits) for pair in combinations(group, 2)]
+
+
+def questions(pairs: Iterable[tuple[Edit, Edit]]) -> list[Question]:
+    every = enumerate(pairs)
+    return [Question(str(n), a.instruction, a.source, a.edited, b.edited, more=a.more) for n, (a, b) in every]
 
 
 def by_scores(edits: Edits, rewards: Sequence[Reward]) -> list[Reward]:

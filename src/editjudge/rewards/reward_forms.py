@@ -28,10 +28,8 @@ Edits: TypeAlias = list[Edit | Unscored]
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]  # millions of wrong items are one error
 MOST_CHARACTERS = 4000  # of an instruction: a batch is as long as its longest chat
-IDENTITY = (
-    *("request_id", "sample_id", "group_id", "source_rank"),
-    *("policy_version", "scorer_version", "idempotency_key"),
-)
+MOST_SOURCES = 5  # pictures that an edit was made from
+IDENTITY = ("request_id", "sample_id", "group_id", "source_rank", "policy_version", "scorer_version", "idempotency_key")
 
 
 @dataclass(frozen=True)
@@ -80,16 +78,16 @@ class RewardForm(BaseModel):
 
 
 def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
-    """An edit whose images are bytes, or base64 (or data URLs) in texts; the source may stand in a list of one.
+    """An edit whose images are bytes, or base64 (or data URLs) in texts; the source, or several, may stand in a list.
 
     Unscored: there is no such image, or the instruction is long or holds half characters, which no tokenizer takes."""
     if len(instruction) > MOST_CHARACTERS:
         return Unscored(f"the instruction has {len(instruction)} characters, more than {MOST_CHARACTERS}")
-    if isinstance(source, list):
-        if len(source) != 1:
-            return Unscored(f"{len(source)} source images: a scorer takes one")
-        [source] = source
-    images = {"source": source, "edited image": edited}
+    sources = source if isinstance(source, list) and source else [source or None]
+    if len(sources) > MOST_SOURCES:
+        return Unscored(f"{len(sources)} source images, more than {MOST_SOURCES}")
+    names = ["source", *(f"source_{n}" for n in range(2, len(sources) + 1)), "edited image"]
+    images = dict(zip(names, [*sources, edited], strict=True))
     for name, image in images.items():
         if image is None or image == "":
             return Unscored(f"no {name}")
@@ -106,12 +104,12 @@ def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
         instruction.encode()
     except UnicodeEncodeError:
         return Unscored("the instruction is not valid Unicode")
-    return Edit(instruction, images["source"], images["edited image"])
+    return Edit(instruction, images.pop("source"), images.pop("edited image"), more=images)
 
 
 class OwnEdit(BaseModel, extra="forbid"):
     instruction: str
-    source: str
+    source: str | Listed[str]
     edited: str
 
 

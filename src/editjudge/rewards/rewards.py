@@ -36,18 +36,7 @@ from editjudge.core.params import ParamsError
 from editjudge.engine import serving
 from editjudge.engine.serving import Batcher, Rejected
 from editjudge.engine.workers import engine
-from editjudge.judges.protocol import (
-    CONSISTENCY,
-    BothOrders,
-    Dimension,
-    Edit,
-    Judge,
-    Preparing,
-    Question,
-    Score,
-    Scorer,
-    Unscored,
-)
+from editjudge.judges.protocol import BothOrders, Dimension, Edit, Judge, Preparing, Score, Scorer, Unscored, several
 from editjudge.rewards import groups, plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
@@ -104,13 +93,12 @@ class RewardService:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room, self.preparing = serving.Room(serving.MAX_DECODED), ThreadPoolExecutor(engine().cpus())
-        self.turning, copies = asyncio.Lock(), range(len(self.scorers))
+        self.turning, ask = asyncio.Lock(), self.compare if self.compares else self.score
+        answers = [partial(ask, copy) for copy in range(len(self.scorers))]
         ready = self.together if isinstance(self.scorers[0], Preparing) else None
-        answers = [partial(self.compare if self.compares else self.score, copy) for copy in copies]
-        self.batcher: Batcher[Any, Any]
-        self.batcher = Batcher(answers, self.how.batch_size, 0, self.how.gathering, ready)
+        self.batcher = Batcher[Any, Any](answers, self.how.batch_size, 0, self.how.gathering, ready)
         async with self.batcher.running():
-            await self.of_each(self.begin)
+            await self.of_each(self.open)
             yield
             await self.of_each(self.let_go)
 
@@ -144,11 +132,7 @@ class RewardService:
         return Response()
 
     def open(self, copy: int) -> None:
-        if self.scorers[copy] is None:
-            self.scorers[copy] = self.opened[copy]()
-            self.begin(copy)
-
-    def begin(self, copy: int) -> None:
+        self.scorers[copy] = self.scorers[copy] or self.opened[copy]()
         if isinstance(self.scorers[copy], Judge):
             self.scorers[copy].__enter__()
 
@@ -231,7 +215,7 @@ class RewardService:
         edits = await run_in_threadpool(asked.edits, self.served)
         pairs = groups.pairs(edits) if self.compares else []
         place.take(max(len(edits) - 1, len(pairs) - 1, 0), "comparisons" if self.compares else "edits")
-        shown = [() if isinstance(each, Unscored) else (bytes(each.source), bytes(each.edited)) for each in edits]
+        shown = [() if isinstance(each, Unscored) else [*map(bytes, each.images.values())] for each in edits]
         sizes = await run_in_threadpool(lambda: [*map(serving.decoded_size, shown)])
         if self.compares:
             async with self.room.of(sum(sizes)):
@@ -253,6 +237,8 @@ class RewardService:
         """decoded: bytes that its images will take."""
         if isinstance(edit, Unscored):
             return edit
+        if not isinstance(self.scorers[0], Judge) and (why := several(edit)):
+            return Unscored(why)
         async with self.room.of(decoded):
             if isinstance(self.scorers[0], Preparing):  # while the model is busy with others
                 edit = await asyncio.get_running_loop().run_in_executor(self.preparing, self.scorers[0].prepare, edit)
@@ -268,12 +254,11 @@ class RewardService:
 
     def compare(self, copy: int, asked: Sequence[Sequence[tuple[Edit, Edit]]]) -> list[list[BothOrders]]:
         """The verdicts on each request's pairs; all are asked about at once, each in both orders."""
-        pairs = [pair for each in asked for pair in each]
+        questions = groups.questions(pair for each in asked for pair in each)
         self.metrics.batches.inc()
-        self.metrics.batch_edits.inc(len(pairs))
-        questions = [Question(str(n), a.instruction, a.source, a.edited, b.edited) for n, (a, b) in enumerate(pairs)]
-        dimension = CONSISTENCY if self.how.reward == WIN_RATE else self.how.reward
-        found = iter(self.scorers[copy].compare(questions, dimension))
+        self.metrics.batch_edits.inc(len(questions))
+        about = () if self.how.reward == WIN_RATE else (self.how.reward,)
+        found = iter(self.scorers[copy].compare(questions, *about))
         return [[next(found) for _ in each] for each in asked]
 
     def reward(self, answer: Score | Unscored) -> Reward:
