@@ -14,12 +14,14 @@ from pathlib import Path
 Image = str | bytes  # a file's name, or what is in it
 
 
-def score(url: str, edits: list[tuple[str, Image, Image]], key: str = "", seconds: float = 300) -> list[dict]:
-    """A result for each (instruction, source, edited). Waits where the service is full.
+def score(url: str, edits: list[tuple[str, Image | list, Image]], key: str = "", seconds: float = 300) -> list[dict]:
+    """A result for each (instruction, source, edited); source: an image, or a list of several. Waits where the service is full.
 
     Raises OSError: it is not there, refuses the request (the reason is in the error), or is full for `seconds`."""
 
-    def text(image: Image) -> str:
+    def text(image: Image | list) -> str | list:
+        if isinstance(image, list):
+            return [text(each) for each in image]
         return base64.b64encode(image if isinstance(image, bytes) else Path(image).read_bytes()).decode()
 
     asked = [{"instruction": words, "source": text(source), "edited": text(edited)} for words, source, edited in edits]

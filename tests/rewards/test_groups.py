@@ -1,7 +1,6 @@
 """A judge that compares, as a reward: win rates within a group, in process and over HTTP."""
 
 import base64
-import json
 import math
 import pickle
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ from editjudge.models.endpoint.spending import Account
 from editjudge.rewards import groups
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
+from tools import reward_client
 
 BROKEN = picture(1)[:40]
 
@@ -144,13 +144,10 @@ def test_a_model_that_compares_gives_the_rewards_of_its_own_verdicts(base_dir: P
     sources = [picture(n) for n in range(10, 10 + count)]
     more = {f"source_{n}": each for n, each in enumerate(sources[1:], 2)}
     edits = [Edit("x", sources[0], picture(n), more=more) for n in (2, 3, 4)]
-    coded = [base64.b64encode(each).decode() for each in sources]
-    shown = [{"instruction": "x", "source": coded if count > 1 else coded[0],
-              "edited": base64.b64encode(bytes(edit.edited)).decode()} for edit in edits]  # fmt: skip
     how = RewardSetting(**SETTING | {"reward": "win_rate"})
     with Served(RewardService([lambda: opening.find_judge(values, "base")], "base", how).app()) as served:
-        reply = requests.post(f"{served.url}/score", json={"edits": shown}, timeout=600)
-        results = json.loads(reply.content)["results"]
+        given = [("x", sources if count > 1 else sources[0], bytes(edit.edited)) for edit in edits]
+        results = reward_client.score(served.url, given, seconds=600)
     pairs = list(combinations(range(3), 2))
     asked = groups.questions((edits[a], edits[b]) for a, b in pairs)
     with opening.find_judge(values, "base") as judge:
