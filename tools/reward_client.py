@@ -15,7 +15,7 @@ Image = str | bytes  # a file's name, or what is in it
 
 
 def score(url: str, edits: list[tuple[str, Image | list, Image]], key: str = "", seconds: float = 300) -> list[dict]:
-    """A result for each (instruction, source, edited); source: an image, or a list of several. Waits where the service is full.
+    """A result for each (instruction, source, edited); source: an image, or a list of several. Waits where it is full.
 
     Raises OSError: it is not there, refuses the request (the reason is in the error), or is full for `seconds`."""
 
