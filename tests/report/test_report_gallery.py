@@ -144,6 +144,9 @@ def test_the_outline_of_a_mask_goes_around_it() -> None:
     mask[10:20, 30:50] = True
     [outline] = gallery.outlines_of(masks.mask_png(mask))
     assert sorted(outline) == [[30, 10], [30, 19], [49, 10], [49, 19]]
+    rows, columns = np.mgrid[:60, :60]
+    [around] = masks.outlines((rows - 30) ** 2 + (columns - 30) ** 2 <= 400)
+    assert len(around) == 12, "it is closed: the first point has no neighbour beside it"
     assert gallery.outlines_of(b"no image") == []
 
 
