@@ -6,20 +6,11 @@ from collections import Counter
 import grimp
 import pytest
 import yaml
+from cases import yaml_beside
 
 from editjudge.core.code import SOURCE
 
-# From the top floor down. A room imports from floors below its own, and rooms of one floor do not import each other.
-FLOORS = [
-    {"cli"},
-    {"stages"},
-    {"api", "training", "labels", "benchmarks", "editors", "photos", "rewards"},
-    {"judges", "grounding", "sources"},
-    {"models", "measures"},
-    {"engine", "vision", "statistics", "report"},
-    {"core"},
-]
-LEVEL = {room: -n for n, floor in enumerate(FLOORS) for room in floor}
+LEVEL = {room: -n for n, floor in enumerate(yaml_beside(__file__)["FLOORS"]) for room in floor}
 GRAPH = grimp.build_graph("editjudge", cache_dir=None)
 
 

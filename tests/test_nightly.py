@@ -9,27 +9,10 @@ from types import SimpleNamespace
 
 import nightly
 import pytest
-from cases import each_row
+from cases import each_row, yaml_beside
 
 FILE = "tests/test_long.py"
-TEXTS = {
-    FILE: """import pytest
-import helper
-
-@pytest.mark.nightly("data", "src/editjudge/core/errors.py")
-def test_long():
-    \"\"\"Docstring.\"\"\"
-    assert helper.YES
-
-def test_short():
-    assert True
-""",
-    "tests/helpers/helper.py": "YES = True\n",
-    "tests/helpers/helper.yaml": "row: 1\n",
-    "data/values.yaml": "value: 1\n",
-    "tests/conftest.py": 'pytest_plugins = ["nightly"]\n',
-    "pytest.ini": "[pytest]\nmarkers = nightly\npythonpath = tests/helpers\n",
-}
+TEXTS = yaml_beside(__file__)["TEXTS"]
 
 
 @pytest.fixture

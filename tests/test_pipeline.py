@@ -102,12 +102,8 @@ def test_a_changed_measure_runs_what_measures_and_what_follows_a_comment_nothing
     repository.append("src/editjudge/measures/pixel.py", "\nANOTHER = 1\n")
     repository.run("dvc", "repro", "code")
     changed = json.loads(repository.run("dvc", "status", "--json"))
-    measuring = {f"annotate@{task}" for task in TASKS} | {
-        "probe_bench",  # its baselines have SSIM
-        "judge_benchmark@probe",
-        "judge_benchmark@probe_easy",
-        "compare_models",
-    }
+    measuring = {"probe_bench", "judge_benchmark@probe", "judge_benchmark@probe_easy", "compare_models"}
+    measuring |= {f"annotate@{task}" for task in TASKS}
     assert measuring <= set(changed) <= measuring | {"train_pairs"}
     repository.run("git", "checkout", "src")
     for file in (repository.folder / "src").rglob("*.py"):

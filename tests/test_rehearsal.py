@@ -30,9 +30,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rehearsal.Rehears
 def killed(copy: rehearsal.Rehearsal) -> tuple[int, int]:
     """Killed while an editing API is asked, and gone on with to the end: (edits kept, edits asked for) by the kill."""
     cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
-    graph = subprocess.Popen(
-        [*rehearsal.DVC, "repro", "candidates@step1x_edit_v1p2"], cwd=copy.folder, env=copy.env, start_new_session=True
-    )
+    words = [*rehearsal.DVC, "repro", "candidates@step1x_edit_v1p2"]
+    graph = subprocess.Popen(words, cwd=copy.folder, env=copy.env, start_new_session=True)
     while kept(cache) < 2 and graph.poll() is None:
         time.sleep(0.01)
     assert len(copy.left()) == 1, "the editing model's"

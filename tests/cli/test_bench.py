@@ -54,14 +54,9 @@ def files(folder: Path) -> dict[str, Path]:
     ranked = {"id": "k_AvsB", "dataset": "2pair", "instruction": "Go.", "ranking": "A>B", "comparison_type": "AvsB"}
     ranked |= dict(zip(("source_image", "candidate_1", "candidate_2"), IMAGES, strict=True))
     found["editreward"] = parquet(folder / "editreward.parquet", [ranked])
-    first = {
-        "key": ["x", "y"],
-        "instruction": "Go.",
-        "task_type": "t",
-        "dimension": "overall",
-        "input_image": IMAGES[0],
-    }
-    found["editscore"] = parquet(folder / "editscore.parquet", [first | {"output_images": IMAGES[1:]}])
+    first = {"key": ["x", "y"], "instruction": "Go.", "task_type": "t", "dimension": "overall"}
+    first |= {"input_image": IMAGES[0], "output_images": IMAGES[1:]}
+    found["editscore"] = parquet(folder / "editscore.parquet", [first])
     pair = {"id": "p", "prompt_content": [["image", "0.png"], ["text", "Go."]], "chosen": "A"} | sides
     (folder / "edit.json").write_text(json.dumps({"pairs": [pair]}))
     return found | {"mmrb2": folder / "edit.json", "imagenhub": folder / "hub", "vcreward": folder / "vcreward.parquet"}

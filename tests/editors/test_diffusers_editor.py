@@ -351,9 +351,12 @@ def test_chronoedit_gives_its_last_frame_by_its_own_transformer_and_parts_in_the
 def test_a_transparent_edit_lies_over_white(fresh: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     model = fresh("QwenImage21Pipeline")
     clear = np.zeros((1, 8, 8, 4), np.float32)
+    clear[:, :4] = (-0.5, 0, 1.5, 1)
     monkeypatch.setattr(type(model.pipe), "__call__", lambda *_given, **_named: {"images": clear})
-    assert model.edit(ask("QwenImage21Pipeline")).image.shape == (8, 8, 3)
-    assert (model.edit(ask("QwenImage21Pipeline")).image == 255).all()
+    image = model.edit(ask("QwenImage21Pipeline")).image
+    assert image.shape == (8, 8, 3)
+    assert (image[:4] == (0, 0, 255)).all()
+    assert (image[4:] == 255).all()
 
 
 def looked_up(entry: dict[str, Any]) -> None:

@@ -98,6 +98,7 @@ def test_a_damaged_record_is_made_anew_and_counted(damage: str, tmp_path: Path, 
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
         assert run(jobs((1, 3), (5,)), cache)[0][1] == ({"value": 6}, b"x")
         assert cache.counts() == {"computed": 1, "reused": 2, "damaged": 1}
+        assert [key for key, _ in cache.all()] == sorted(resume.fingerprint(n) for n in (1, 3, 5))
     assert "c.sqlite: 1 damaged records were left out" in capsys.readouterr().err
 
 

@@ -72,6 +72,7 @@ def other_address(url: str) -> web.Response:
     return web.json_response({"data": [{"url": url}]})
 
 
+SENSITIVE = {"code": "OutputImageSensitiveContentDetected", "message": "may be sensitive"}
 BEHAVIOURS: dict[str, Any] = {
     "good": lambda _request, source: image(negative(source)),
     "jpeg": lambda _request, source: image(negative(source, "JPEG")),
@@ -90,12 +91,8 @@ BEHAVIOURS: dict[str, Any] = {
     "broken": lambda _request, source: image(negative(source)[:-60]),
     "text": lambda _request, _source: image(b"no image at all"),
     "huge": lambda _request, _source: image(bytes(3_000_000)),
-    "blocked": lambda _request, _source: error(
-        400, "Your request was rejected by the safety system.", "moderation_blocked"
-    ),
-    "blocked_item": lambda _request, _source: web.json_response(
-        {"data": [{"error": {"code": "OutputImageSensitiveContentDetected", "message": "may be sensitive"}}]}
-    ),
+    "blocked": lambda *_: error(400, "Your request was rejected by the safety system.", "moderation_blocked"),
+    "blocked_item": lambda *_: web.json_response({"data": [{"error": SENSITIVE}]}),
     "bad_size": lambda _request, _source: error(400, "Invalid value: '7x7' for size", "invalid_value"),
     "no_key": lambda request, _source: error(401, f"Incorrect API key: {request.headers.get('Authorization')}", "key"),
     "no_model": lambda _request, _source: error(404, "The model `m` does not exist", "model_not_found"),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers as hf
+from cases import yaml_beside
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
@@ -16,24 +17,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from editjudge.models.chat.checkpoint import without_video
 
-TEXT = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-TEXT |= {"num_key_value_heads": 1, "head_dim": 24, "max_position_embeddings": 4096, "initializer_range": 0.06}
-VISION = {"hidden_size": 48, "intermediate_size": 64, "num_heads": 2, "depth": 2, "out_hidden_size": 48}
-VISION |= {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
-TOWER = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 4, 4]}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-GREY = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-PIXELS = {"shortest_edge": 64 * 64, "longest_edge": 96 * 64}
-TURNS = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}{% if p.type == 'image' %}IMAGE{% else %}"
-    "{{ p.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% endif %}"
-)
-QWEN = ("<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>")
-QWEN += ("<|image_pad|>", "<|video_pad|>")
-GLM = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>")
-GLM += ("<|begin_of_video|>", "<|end_of_video|>")
+TABLE = yaml_beside(__file__)
+TEXT, VISION, TOWER, ROPE, EXPERTS = (TABLE[name] for name in ("TEXT", "VISION", "TOWER", "ROPE", "EXPERTS"))
+GREY, PIXELS, TURNS, QWEN, GLM = (TABLE[name] for name in ("GREY", "PIXELS", "TURNS", "QWEN", "GLM"))
 
 
 class Family(NamedTuple):

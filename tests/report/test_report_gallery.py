@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import report_data
 import yaml
+from cases import each_row, yaml_beside
 from PIL import Image
 
 from editjudge.core import images, masks, params, records
@@ -143,18 +144,18 @@ def test_the_outline_of_a_mask_goes_around_it() -> None:
     mask[10:20, 30:50] = True
     [outline] = gallery.outlines_of(masks.mask_png(mask))
     assert sorted(outline) == [[30, 10], [30, 19], [49, 10], [49, 19]]
+    rows, columns = np.mgrid[:60, :60]
+    [around] = masks.outlines((rows - 30) ** 2 + (columns - 30) ** 2 <= 400)
+    assert len(around) == 12, "it is closed: the first point has no neighbour beside it"
     assert gallery.outlines_of(b"no image") == []
 
 
-@pytest.mark.parametrize(("a", "b", "side"), [(None, 1, None), (1, 1, None), (1, 2, "Image A"), (2, 1, "Image B")])
+@each_row("a, b, side")
 def test_the_less_damaged_side(a: float | None, b: float, side: str | None) -> None:
     assert explained.less_damaged(a, b) == side
 
 
-@pytest.mark.parametrize(
-    ("winner", "status", "why"),
-    [("Tie", "done", "tie"), ("Image A", "done", "unedited_or_beyond_cap"), (None, "failed", "failed")],
-)
+@each_row("winner, status, why")
 def test_why_two_edits_that_judges_compared_are_no_pair(winner: str | None, status: str, why: str) -> None:
     edits = [
         {"key": "k", "model": model, "status": "done", "change": 9.0, "damage": None, "reason": None, "measures": []}
@@ -187,7 +188,7 @@ def test_boards_have_the_whole_and_each_task_and_dimension() -> None:
             assert found["rates"][row][column] == rates[models.index(one)][models.index(other)]
 
 
-@pytest.mark.parametrize(("words", "chance"), [("A B", 1 / 2), ("A B Tie", 1 / 3), ("A bad good B", 1 / 2), ("", None)])
+@each_row("words, chance")
 def test_chance(words: str, chance: float | None) -> None:
     names = {"A": "Image A", "B": "Image B", "bad": "Both bad", "good": "Both good"}
     said = [{"verdict": names.get(word, word), "items": 1} for word in words.split()]
@@ -216,17 +217,9 @@ def test_the_trained_judge_less_its_base_is_that_way_round() -> None:
 
 
 def test_failures_name_stage_reason_and_number() -> None:
-    metrics = {
-        "candidates": {"a": {"records": 5, "reasons": [{"reason": "timeout", "records": 3}]}},
-        "leaderboard": {"judges": [{"judge": "j", "unscored": 2}]},
-        "annotate": {"t": {"reasons": [], "unscored_reasons": [{"measure": "m", "reason": "no face", "values": 4}]}},
-    }
-    found = {(row["stage"], row["what"], row["reason"]): row["records"] for row in figures.failures(metrics)}
-    assert found == {
-        ("candidates", "a", "timeout"): 3,
-        ("compare_models", "j", "no verdict"): 2,
-        ("annotate@t", "m", "no face"): 4,
-    }
+    given = yaml_beside(__file__)["FAILURES"]
+    found = [[row["stage"], row["what"], row["reason"], row["records"]] for row in figures.failures(given["metrics"])]
+    assert found == given["told"]
     silent = [board["unscored"] for board in BOARD["judges"] if board["unscored"]]
     assert [row["records"] for row in figures.failures({"benchmarks": BENCH, "leaderboard": BOARD})] == silent
 

@@ -24,9 +24,8 @@ def server() -> Iterator[str]:
 
 
 def run(server: str, folder: Path, *words: str) -> subprocess.CompletedProcess:
-    env = {
-        name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE")
-    }
+    own = ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE")
+    env = {name: value for name, value in os.environ.items() if name not in own}
     env |= {"HF_ENDPOINT": server, "HF_HOME": str(folder / "cache"), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     env |= {"HF_HUB_DISABLE_XET": "1"}
     command = [sys.executable, "-m", "editjudge", "fetch", *words]

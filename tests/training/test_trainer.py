@@ -113,7 +113,8 @@ def test_the_best_weights_are_kept_also_by_a_training_that_went_on(train: Train,
 
 def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[Sample], tmp_path: Path, capfd):
     small = {"held_out_share": 0.0, "max_steps": 2, "bf16": True, "gradient_checkpointing": True}
-    history = train(lessons.judge(**small, log_every=1), pairs, tmp_path / "a").history
+    lesson = lessons.judge(**small, log_every=1, save_every=1)
+    history = train(lesson, pairs, tmp_path / "a", tmp_path / "c").history
     assert [row["step"] for row in history] == [1, 2]
     assert history[0]["eval_loss"] is None
     said, told = capfd.readouterr()
@@ -122,6 +123,8 @@ def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[
     assert re.findall(r"step \d of 2: loss \d", told) == expected
     silent = train(lessons.judge(**small, log_every=10, save_every=10), pairs, tmp_path / "b")
     assert (silent.steps, silent.history) == (2, [])
+    again = train(lesson, pairs, tmp_path / "d", tmp_path / "c")
+    assert (again.resumed_from, again.history) == (1, history), "without a best one of held-out rows"
 
 
 def assembled(base: Path, lesson: Lesson, parts: data.Parts, pictures: dict[str, bytes]) -> trainer.Trainer:
