@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from http_handler import Handler, served
 
 from editjudge.core import downloads, images
-from editjudge.core.downloads import DownloadLimits, Downloads, is_public, retry_after
+from editjudge.core.downloads import DownloadLimits, Downloads, is_public
 from editjudge.core.tables import RowError
 from editjudge.sources import importing
 
@@ -173,10 +173,6 @@ def test_what_gives_no_image_says_why_and_leaves_nothing(server, tmp_path, path,
     assert detail in caught.value.detail
     assert len(Badly.asked) == times
     assert left(tmp_path) == []
-
-
-def test_a_date_that_there_is_not_is_no_wish() -> None:
-    assert retry_after("Fri, 31 Dec 99999999999999999999 23:59:59 GMT") is None
 
 
 @pytest.mark.parametrize("path", ["slow", "drip", "far"])

@@ -1,0 +1,225 @@
+"""Models that look at pictures, from tiny random checkpoints: Depth Anything V2, Grounding DINO, SAM 2.1 (and GrabCut),
+against the published processor or the model called by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    AutoModelForZeroShotObjectDetection,
+    AutoProcessor,
+    DepthAnythingForDepthEstimation,
+    DPTImageProcessorPil,
+    GroundingDinoImageProcessorPil,
+    Sam2Model,
+)
+from transformers.models.dpt.image_processing_pil_dpt import get_resize_output_image_size
+
+from editjudge.core.regions import Box
+from editjudge.measures.pixel import iou
+from editjudge.vision.depth import DepthAnything, fitted_size
+from editjudge.vision.detectors import GroundingDino, by_name, kept
+from editjudge.vision.segmenters import EachBox, Sam2Segmenter, grabcut
+
+WHERE = "measures.x.model"
+NAMES = [("Red square", "blue cup"), ("the main person",), ("cup.", "green?", "yellow object")]
+BOXES: list[list[Box]] = [[(10, 10, 60, 50), (50, 5, 90, 70)], [(0, 0, 17, 40)], []]
+BOXES += [[(0, 0, 1, 1), (-5, -5, 8, 8)], [(1, 20, 3, 200)]]
+
+
+@pytest.fixture(scope="module")
+def depth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.write("depth", tmp_path_factory.mktemp("depth"))
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.save_detector(tmp_path_factory.mktemp("detector"))
+
+
+@pytest.fixture(scope="module")
+def sam2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.write("segmenter", tmp_path_factory.mktemp("sam2"))
+
+
+@torch.inference_mode()
+def test_depth_is_the_model_called_by_hand(depth: Path, rng: np.random.Generator) -> None:
+    shapes = [(72, 96), (40, 37), (72, 96), (1, 1), (150, 60), (1, 300), (72, 96)]
+    pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
+    found = DepthAnything(WHERE, str(depth), batch_size=2).maps(pictures)
+    model = DepthAnythingForDepthEstimation.from_pretrained(depth).eval()
+    processor = DPTImageProcessorPil.from_pretrained(depth)
+    for rgb, near in zip(pictures, found, strict=True):
+        assert near.dtype == np.uint8
+        assert near.shape == rgb.shape[:2]
+        if 1 in near.shape:
+            continue  # the published processor fails for these
+        inputs = processor(rgb, return_tensors="pt", input_data_format="channels_last")
+        [wanted] = processor.post_process_depth_estimation(model(**inputs), [rgb.shape[:2]])
+        wanted = wanted["predicted_depth"].numpy().astype(np.float64)
+        spread = wanted.max() - wanted.min()
+        assert spread > 1e-3
+        cut = (wanted - wanted.min()) / spread * 255 - near  # to whole numbers
+        assert -0.02 <= cut.min() <= cut.max() <= 1.02
+        assert near.min() == 0
+        assert near.max() >= 254
+
+
+def test_constant_depth_is_0(depth: Path) -> None:
+    model = DepthAnything(WHERE, str(depth))
+    [point] = model.maps([np.full((1, 1, 3), 7, np.uint8)])
+    assert point.tolist() == [[0]]
+    with torch.no_grad():
+        model.model.head.conv3.weight.zero_()
+    [flat] = model.maps([np.full((20, 30, 3), 7, np.uint8)])
+    assert not flat.any()
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 3000), st.integers(1, 3000))
+def test_the_input_size_of_depth_is_the_published_processors(height: int, width: int) -> None:
+    wanted = get_resize_output_image_size(np.empty((3, height, width), np.bool_), (518, 518), True, 14)
+    found = fitted_size(height, width, 518, 14)
+    assert found == (max(wanted.height, 14), max(wanted.width, 14))
+
+
+@torch.inference_mode()
+def test_boxes_and_names_are_those_that_transformers_finds(detector: Path, rng: np.random.Generator) -> None:
+    """Where its phrase is of one name; the tokens between names, which it also counts, are no name's."""
+    rgbs = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in ((72, 96), (40, 37), (72, 96))]
+    processor = AutoProcessor.from_pretrained(detector)
+    processor.image_processor = GroundingDinoImageProcessorPil.from_pretrained(detector)  # where torchvision is, too
+    model = AutoModelForZeroShotObjectDetection.from_pretrained(detector).eval()
+    ours = GroundingDino(WHERE, str(detector), batch_size=2).detect(rgbs, NAMES, 0.3, 1.0)
+    compared = 0
+    for rgb, names, found in zip(rgbs, NAMES, ours, strict=True):
+        assert not isinstance(found, ValueError)
+        plain = [name.strip(".?").lower() for name in names]
+        inputs = processor(images=rgb, text=[plain], return_tensors="pt", input_data_format="channels_last")
+        [said] = processor.post_process_grounded_object_detection(model(**inputs), threshold=0.3, text_threshold=0.3)
+        for box, phrase in zip(said["boxes"].tolist(), said["text_labels"], strict=True):
+            words = set(phrase.replace(".", " ").split())
+            of = [n for n, name in enumerate(plain) if words & set(name.split())]
+            if len(of) == 1:
+                wanted = np.clip(box, 0, 1)
+                [same] = [each for each in found if np.allclose(each.box, wanted, atol=2e-5)]
+                assert same.label == of[0]
+                compared += 1
+            elif not of:
+                assert not any(np.allclose(each.box, np.clip(box, 0, 1), atol=1e-7) for each in found)
+    assert compared >= 5
+
+
+def test_a_name_has_its_tokens_surest_boxes_above_the_threshold() -> None:
+    """[CLS] red square . cup . [SEP]: four queries, of which one fits the stop best, and two overlap."""
+    ids = np.array([101, 1030, 1034, 1012, 1035, 1012, 102, 0])
+    scores = np.zeros((5, 8))
+    scores[0, [1, 2]] = 0.4, 0.9
+    scores[1, [2, 4]] = 0.5, 0.8
+    scores[2, [1, 5]] = 0.6, 0.95
+    scores[3, 4] = 0.3
+    scores[4, 2] = 0.7
+    boxes = np.array([[0, 0, 0.5, 0.5], [0.2, 0.2, 0.6, 0.9], [0.6, 0, 1, 1], [0, 0, 1, 1], [0, 0, 0.5, 0.49]])
+    of_names = by_name(scores, ids, 1012)
+    found = kept(of_names, boxes, threshold=0.3, overlap=0.8)
+    assert [(each.label, each.score) for each in found] == [(0, 0.9), (0, 0.6), (1, 0.8)]
+    assert found[2].box == (0.2, 0.2, 0.6, 0.9)
+    assert [each.score for each in kept(of_names, boxes, 0.3, 1.0)] == [0.9, 0.7, 0.6, 0.8]
+    assert [each.score for each in kept(of_names, boxes, 0.75, 1.0)] == [0.9, 0.8]
+
+
+def test_names_that_are_too_long_and_images_too_slender_fail_by_themselves(detector: Path) -> None:
+    model = GroundingDino(WHERE, str(detector))
+    rgbs = [np.zeros(shape, np.uint8) for shape in ((40, 60, 3), (1, 400, 3), (40, 60, 3))]
+    found = model.detect(rgbs, [("red square " * 20,), ("cup",), ("?",)], 0.3, 0.8)
+    assert [str(each) for each in found[:2]] == [
+        "43 tokens of names, and the model reads 32",
+        "the image is too slender for the model",
+    ]
+    assert found[2] == []
+
+
+@torch.inference_mode()
+def by_hand(model: Sam2Model, rgb: np.ndarray, box: Box) -> np.ndarray:
+    """The mask's logits, (H, W), of one box of one image, its tensors made in numpy."""
+    height, width = rgb.shape[:2]
+    pixels = (tiny_models.bilinear(rgb / 255, 128, 128) - tiny_models.MEAN) / tiny_models.STD
+    x0, y0, x1, y1 = max(box[0], 0), max(box[1], 0), min(box[2], width), min(box[3], height)
+    corners = [x0 * 128 / width, y0 * 128 / height, x1 * 128 / width, y1 * 128 / height]
+    found = model(
+        pixel_values=torch.tensor(pixels.transpose(2, 0, 1)[None], dtype=torch.float32),
+        input_boxes=torch.tensor([[corners]], dtype=torch.float32),
+        multimask_output=False,
+    )
+    assert found.pred_masks.shape == (1, 1, 1, 32, 32)
+    return tiny_models.bilinear(found.pred_masks[0, 0, 0].numpy(), height, width, antialias=False)
+
+
+@pytest.mark.parametrize("kind", ["sam2", "sam2_video"])
+def test_sam2_is_the_model_called_by_hand(kind: str, sam2: Path, rng: np.random.Generator, tmp_path: Path) -> None:
+    """Published checkpoints of SAM 2.1 are of the type sam2_video: the image model with the memory of videos."""
+    shapes = [(72, 96), (40, 17), (64, 64), (1, 1), (200, 3)]
+    pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
+    folder = sam2
+    if kind == "sam2_video":
+        folder = tiny_models.save(tiny_models.sam2_video(Sam2Model.from_pretrained(sam2)), tmp_path)
+    assert f'"model_type": "{kind}"' in (folder / "config.json").read_text()
+    masks = Sam2Segmenter(WHERE, str(folder), batch_size=3).masks(pictures, BOXES)
+    model = Sam2Model.from_pretrained(folder).eval()
+    covered = []
+    for rgb, boxes, found in zip(pictures, BOXES, masks, strict=True):
+        assert len(found) == len(boxes)
+        for box, mask in zip(boxes, found, strict=True):
+            logits = by_hand(model, rgb, box)
+            sure = abs(logits) > 2e-5
+            assert mask.dtype == bool
+            assert sure.mean() > 0.98
+            assert np.array_equal(mask[sure], (logits > 0)[sure])
+            covered.append(mask.mean())
+    assert any(0.02 < share < 0.98 for share in covered)  # else nothing was compared
+
+
+def test_boxes_keep_their_precision_in_bfloat16(sam2: Path) -> None:
+    """As sines by hand of the model's own frequencies; in bfloat16 throughout they are off by 0.06."""
+    segmenter = Sam2Segmenter(WHERE, str(sam2), dtype="bfloat16")
+    boxes = torch.tensor([[[100.0, 101.0, 120.0, 127.0], [101.0, 102.0, 121.0, 126.0]]])
+    encoder = segmenter.model.prompt_encoder
+    frequencies = encoder.shared_embedding.positional_embedding.double().numpy()
+    with torch.inference_mode():
+        found = encoder._embed_boxes(boxes)[:, :, :2].float().numpy()
+    places = 2 * (boxes.double().numpy().reshape(1, 2, 2, 2) + 0.5) / segmenter.side - 1
+    angles = 2 * np.pi * (places @ frequencies)
+    corners = encoder.point_embed.weight[2:4].detach().float().numpy()
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1) + corners
+    assert np.abs(found - expected).max() < 0.02
+    [[one, other]] = segmenter.masks([np.full((128, 128, 3), 90, np.uint8)], [[(9, 9, 60, 60), (10, 10, 60, 60)]])
+    assert one.shape == other.shape == (128, 128)
+
+
+def test_the_vision_encoder_runs_once_an_image(sam2, photo, monkeypatch) -> None:
+    segmenter, counted = Sam2Segmenter(WHERE, str(sam2)), []
+    segmenter.model.vision_encoder.register_forward_hook(lambda *_: counted.append(1))
+    segmenter.masks([photo, photo], [[(0, 0, 9, 9), (5, 5, 50, 50), (9, 9, 40, 30)], [(0, 0, 9, 9)]])
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize("name", ["grabcut", "sam2"])
+def test_a_box_outside_the_image_is_refused_by_name(name: str, sam2: Path, photo: np.ndarray) -> None:
+    segmenter = EachBox(grabcut) if name == "grabcut" else Sam2Segmenter(WHERE, str(sam2))
+    with pytest.raises(ValueError, match=r"box \[200, 0, 210, 9\] has no area inside the image of 96 x 72"):
+        segmenter.masks([photo], [[(0, 0, 9, 9), (200, 0, 210, 9)]])
+
+
+def test_iou_of_masks() -> None:
+    first, second = np.zeros((10, 10), bool), np.zeros((10, 10), bool)
+    first[:5], second[3:9] = True, True
+    assert iou(first, second) == iou(second, first) == 20 / 90
+    assert iou(first, first) == 1
+    assert iou(first, ~first) == 0
+    assert iou(first, np.zeros_like(first)) == 0
+    with pytest.raises(ValueError, match="both masks are empty"):
+        iou(np.zeros_like(first), np.zeros_like(first))
