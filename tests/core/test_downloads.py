@@ -32,18 +32,23 @@ LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=60.0, attempts=3, priv
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
 
-# What a path always gives: status, body, headers. All others have a method of the handler.
-ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
-    "good": (200, PNG, {}),
-    "missing": (404, b"no", {}),
-    "broken": (500, b"", {}),
-    "html": (200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"}),
-    "to_file": (302, b"", {"Location": "file:///etc/passwd"}),
-    "to_ftp": (302, b"", {"Location": "ftp://example.com/a.png"}),
-    "to_good": (301, b"", {"Location": "/good"}),
-    "loop": (302, b"", {"Location": "/loop"}),
-    "nowhere": (302, b"", {}),
-    "declared": (200, PNG[:16], {"Content_Length": "900000000"}),
+# What a path gives the first, second, ... time, then the last: status, body, headers. All others have a method below.
+GOOD: tuple[int, bytes, dict[str, str]] = (200, PNG, {})
+ANSWERS: dict[str, list[tuple[int, bytes, dict[str, str]]]] = {
+    "good": [GOOD],
+    "missing": [(404, b"no", {})],
+    "broken": [(500, b"", {})],
+    "html": [(200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"})],
+    "to_file": [(302, b"", {"Location": "file:///etc/passwd"})],
+    "to_ftp": [(302, b"", {"Location": "ftp://example.com/a.png"})],
+    "to_good": [(301, b"", {"Location": "/good"})],
+    "loop": [(302, b"", {"Location": "/loop"})],
+    "nowhere": [(302, b"", {})],
+    "declared": [(200, PNG[:16], {"Content_Length": "900000000"})],
+    "busy": [*[(429, b"", {"Retry_After": "0"})] * 2, GOOD],
+    "later": [(503, b"", {"Retry_After": formatdate(0, usegmt=True)}), GOOD],
+    "shortened": [(200, PNG[:-200], {}), GOOD],
+    "cut": [*[(200, PNG[:-200], {"Content_Length": str(len(PNG))})] * 2, GOOD],
 }
 
 
@@ -56,11 +61,11 @@ class Badly(Handler):
         self.asked.append(self.path)
         name, time = self.path.strip("/").partition("?")[0], self.asked.count(self.path)
         if name in ANSWERS:
-            status, body, headers = ANSWERS[name]
+            status, body, headers = ANSWERS[name][min(time, len(ANSWERS[name])) - 1]
             self._send(status, body, **headers)
         else:
             with contextlib.suppress(OSError):  # the client has had enough
-                getattr(self, f"_{name}")(time)
+                getattr(self, f"_{name}")()
 
     def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -69,37 +74,25 @@ class Badly(Handler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _busy(self, time: int) -> None:
-        self._send(429, Retry_After="0") if time < 3 else self._send(200, PNG)
-
-    def _later(self, time: int) -> None:
-        self._send(503, Retry_After=formatdate(0, usegmt=True)) if time < 2 else self._send(200, PNG)
-
-    def _shortened(self, time: int) -> None:
-        self._send(200, PNG[:-200] if time < 2 else PNG)
-
-    def _cut(self, time: int) -> None:
-        self._send(200, PNG[:-200] if time < 3 else PNG, Content_Length=str(len(PNG)))
-
-    def _endless(self, _time: int) -> None:
+    def _endless(self) -> None:
         self.send_response(200)  # no length: it ends when the client has had enough
         self.end_headers()
         self.wfile.write(PNG[:16])
         while True:
             self.wfile.write(bytes(65536))
 
-    def _slow(self, _time: int) -> None:
+    def _slow(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(PNG)))
         self.end_headers()
         self._dripping(PNG)
 
-    def _far(self, _time: int) -> None:
+    def _far(self) -> None:
         """A redirect to itself, each of which takes most of the time."""
         time.sleep(0.2)
         self._send(302, Location="/far")
 
-    def _drip(self, _time: int) -> None:
+    def _drip(self) -> None:
         """Headers without end, a byte at a time."""
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
         self._dripping(b"x" * 400)
@@ -252,7 +245,7 @@ def test_private_hosts_are_refused_however_they_are_written(server, tmp_path, ho
 def test_every_hop_is_checked_at_the_address_that_is_connected_to(server, tmp_path, monkeypatch) -> None:
     """The server's own address is called public here: its redirect to another name of loopback is still refused."""
     monkeypatch.setattr(downloads, "is_public", lambda ip: ip == "127.0.0.1")
-    monkeypatch.setitem(ANSWERS, "to_good", (302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"}))
+    monkeypatch.setitem(ANSWERS, "to_good", [(302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"})])
     assert fetch(server, tmp_path, "good", private_hosts=False) == PNG
     with pytest.raises(RowError, match=r"private host: 127\.0\.0\.2"):
         fetch(server, tmp_path, "to_good", private_hosts=False)
