@@ -1,14 +1,20 @@
 """Models that look at pictures, from tiny random checkpoints: Depth Anything V2, Grounding DINO, SAM 2.1 (and GrabCut),
-against the published processor or the model called by hand."""
+against the published processor or the model called by hand; scores of photographs; what the models share."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
+from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from transformers import (
     AutoModelForZeroShotObjectDetection,
     AutoProcessor,
@@ -19,10 +25,14 @@ from transformers import (
 )
 from transformers.models.dpt.image_processing_pil_dpt import get_resize_output_image_size
 
+from editjudge.core.params import ParamsError
 from editjudge.core.regions import Box
 from editjudge.measures.pixel import iou
+from editjudge.vision import aesthetics, loading
+from editjudge.vision.aesthetics import LaionPredictor
 from editjudge.vision.depth import DepthAnything, fitted_size
 from editjudge.vision.detectors import GroundingDino, by_name, kept
+from editjudge.vision.encoders import ClipTowers
 from editjudge.vision.segmenters import EachBox, Sam2Segmenter, grabcut
 
 WHERE = "measures.x.model"
@@ -223,3 +233,112 @@ def test_iou_of_masks() -> None:
     assert iou(first, np.zeros_like(first)) == 0
     with pytest.raises(ValueError, match="both masks are empty"):
         iou(np.zeros_like(first), np.zeros_like(first))
+
+
+# Scores of photographs.
+
+
+def test_colourfulness_is_the_published_formula(photo: np.ndarray) -> None:
+    red, green, blue = (photo[..., n].astype(float).ravel() for n in range(3))
+    rg, yb = red - green, (red + green) / 2 - blue
+    wanted = np.sqrt(rg.var() + yb.var()) + 0.3 * np.sqrt(rg.mean() ** 2 + yb.mean() ** 2)
+    assert aesthetics.colourfulness(photo) == pytest.approx(wanted)
+    assert aesthetics.colourfulness(np.full((8, 8, 3), 77, np.uint8)) == 0
+    one = np.zeros((4, 4, 3), np.uint8) + np.array([255, 0, 0], np.uint8)  # rg 255, yb 127.5 everywhere
+    assert aesthetics.colourfulness(one) == pytest.approx(0.3 * np.hypot(255, 127.5))
+
+
+def test_blur_and_grey_lower_the_score(photo: np.ndarray) -> None:
+    grey = np.repeat(photo.mean(-1, keepdims=True), 3, -1).astype(np.uint8)
+    score = aesthetics.colour_sharpness
+    assert score(cv2.GaussianBlur(photo, (0, 0), 3)) < score(photo)
+    assert score(grey) < score(photo)
+    assert score(np.full((9, 9, 3), 90, np.uint8)) == 0
+    assert 0 <= score(photo) <= 10
+
+
+def test_laions_predictor_is_its_layers_on_unit_embeddings_and_a_head_that_does_not_fit_is_named(tmp_path, photo):
+    clip = ClipTowers("w.model", str(tiny_models.clip_folder(tmp_path / "clip")))
+    head = tiny_models.laion_head(tmp_path / "head.safetensors")
+    found = LaionPredictor("w", clip, str(head)).scores([photo, photo[::-1]])
+    tensors = {name: torch.from_numpy(value) for name, value in load_file(head).items()}
+    unit = torch.nn.functional.normalize(torch.from_numpy(clip.images([photo, photo[::-1]])), dim=1)
+    hidden = torch.nn.functional.linear(unit, tensors["layers.0.weight"], tensors["layers.0.bias"])
+    wanted = torch.nn.functional.linear(hidden, tensors["layers.2.weight"], tensors["layers.2.bias"])
+    assert found == pytest.approx(wanted[:, 0].tolist(), abs=1e-3)
+    save_file({"weight": np.ones((1, 24), np.float32), "bias": np.zeros(1, np.float32)}, tmp_path / "one.safetensors")
+    assert LaionPredictor("w", clip, str(tmp_path / "one.safetensors")).scores([]) == []
+    for wrong, words in (
+        ({"weight": np.ones((1, 768)), "bias": np.ones(1)}, r"w.head: .*weight is \(1, 768\), after 24 values"),
+        ({"weight": np.ones((1, 24))}, "no such head"),
+        ({"weight": np.ones((2, 24)), "bias": np.ones(2)}, "end in one value"),
+        ({"other": np.ones(3)}, "end in one value"),
+    ):
+        save_file(wrong, tmp_path / "h.safetensors")
+        with pytest.raises(ParamsError, match=words):
+            LaionPredictor("w", clip, str(tmp_path / "h.safetensors"))
+    with pytest.raises(ParamsError, match=r"w.head: no file"):
+        LaionPredictor("w", clip, str(tmp_path / "none.safetensors"))
+
+
+# What the models share.
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (64, 64), (97, 131), (20, 20)], ids=str)
+def test_resizing_is_bilinear_with_antialiasing(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    rgb = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    found = loading.resized([rgb], 48, 48, "cpu")[0].numpy().transpose(1, 2, 0)
+    np.testing.assert_allclose(found, tiny_models.bilinear(rgb / 255, 48, 48), atol=1e-5)
+
+
+class Shared:
+    """A model of two threads, with memory for one image at a time; both fail with two before either is told."""
+
+    batch_size = 2
+
+    def __init__(self) -> None:
+        self.both = Barrier(2)
+
+    def ask(self) -> int:
+        size = self.batch_size
+        if size > 1:
+            self.both.wait(30)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return size
+
+
+def test_threads_that_share_a_model_without_memory_halve_its_batch_once() -> None:
+    model = Shared()
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(loading.within_memory, model, model.ask) for _ in range(2)]
+        assert [each.result(60) for each in asked] == [1, 1]
+    assert model.batch_size == 1
+
+
+def test_after_one_large_item_all_are_tried_again_and_only_what_never_fits_is_lost() -> None:
+    model, sizes = SimpleNamespace(batch_size=8), list[int]()
+
+    def ask(most: int) -> list[int]:
+        """Sizes that were tried in a call where so many fit."""
+
+        def one() -> None:
+            sizes.append(model.batch_size)
+            if model.batch_size > most:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        sizes.clear()
+        with suppress(loading.NoMemory):
+            loading.within_memory(model, one)
+        return [*sizes]
+
+    assert [ask(most) for most in (8, 2, 8, 8)] == [[8], [8, 4, 2], [8], [8]]
+    assert [ask(most) for most in (0, 8, 0, 8)] == [[8, 4, 2, 1], [8], [8, 4, 2, 1], [8]], "one record costs itself"
+    small = [len(ask(4)) for _ in range(64)]
+    tried = [n for n, count in enumerate(small) if count == 2]
+    assert tried == [0, 1, 3, 7, 15, 23, 31, 39, 47, 55, 63], "what never fits is tried ever less often"
+
+
+def test_inference_is_in_true_float32_and_repeats() -> None:
+    with loading.exact():
+        assert (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic) == (False, True)
+        assert torch.is_inference_mode_enabled()
