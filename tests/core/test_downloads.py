@@ -1,9 +1,12 @@
-"""Downloads against a real server on loopback that behaves badly."""
+"""Downloads against a real server on loopback that behaves badly; models of a hub."""
 
 import asyncio
 import contextlib
 import json
+import os
 import ssl
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,9 +25,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from http_handler import Handler, served
+from small_hub import COMMITS, Hub, small_hub
 
-from editjudge.core import downloads, images
-from editjudge.core.downloads import DownloadLimits, Downloads, is_public, retry_after
+from editjudge.core import downloads, hub, images
+from editjudge.core.downloads import DownloadLimits, Downloads, is_public
 from editjudge.core.tables import RowError
 from editjudge.sources import importing
 
@@ -32,18 +36,23 @@ LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=60.0, attempts=3, priv
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
 
-# What a path always gives: status, body, headers. All others have a method of the handler.
-ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
-    "good": (200, PNG, {}),
-    "missing": (404, b"no", {}),
-    "broken": (500, b"", {}),
-    "html": (200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"}),
-    "to_file": (302, b"", {"Location": "file:///etc/passwd"}),
-    "to_ftp": (302, b"", {"Location": "ftp://example.com/a.png"}),
-    "to_good": (301, b"", {"Location": "/good"}),
-    "loop": (302, b"", {"Location": "/loop"}),
-    "nowhere": (302, b"", {}),
-    "declared": (200, PNG[:16], {"Content_Length": "900000000"}),
+# What a path gives the first, second, ... time, then the last: status, body, headers. All others have a method below.
+GOOD: tuple[int, bytes, dict[str, str]] = (200, PNG, {})
+ANSWERS: dict[str, list[tuple[int, bytes, dict[str, str]]]] = {
+    "good": [GOOD],
+    "missing": [(404, b"no", {})],
+    "broken": [(500, b"", {})],
+    "html": [(200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"})],
+    "to_file": [(302, b"", {"Location": "file:///etc/passwd"})],
+    "to_ftp": [(302, b"", {"Location": "ftp://example.com/a.png"})],
+    "to_good": [(301, b"", {"Location": "/good"})],
+    "loop": [(302, b"", {"Location": "/loop"})],
+    "nowhere": [(302, b"", {})],
+    "declared": [(200, PNG[:16], {"Content_Length": "900000000"})],
+    "busy": [*[(429, b"", {"Retry_After": "0"})] * 2, GOOD],
+    "later": [(503, b"", {"Retry_After": formatdate(0, usegmt=True)}), GOOD],
+    "shortened": [(200, PNG[:-200], {}), GOOD],
+    "cut": [*[(200, PNG[:-200], {"Content_Length": str(len(PNG))})] * 2, GOOD],
 }
 
 
@@ -56,11 +65,11 @@ class Badly(Handler):
         self.asked.append(self.path)
         name, time = self.path.strip("/").partition("?")[0], self.asked.count(self.path)
         if name in ANSWERS:
-            status, body, headers = ANSWERS[name]
+            status, body, headers = ANSWERS[name][min(time, len(ANSWERS[name])) - 1]
             self._send(status, body, **headers)
         else:
             with contextlib.suppress(OSError):  # the client has had enough
-                getattr(self, f"_{name}")(time)
+                getattr(self, f"_{name}")()
 
     def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -69,37 +78,25 @@ class Badly(Handler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _busy(self, time: int) -> None:
-        self._send(429, Retry_After="0") if time < 3 else self._send(200, PNG)
-
-    def _later(self, time: int) -> None:
-        self._send(503, Retry_After=formatdate(0, usegmt=True)) if time < 2 else self._send(200, PNG)
-
-    def _shortened(self, time: int) -> None:
-        self._send(200, PNG[:-200] if time < 2 else PNG)
-
-    def _cut(self, time: int) -> None:
-        self._send(200, PNG[:-200] if time < 3 else PNG, Content_Length=str(len(PNG)))
-
-    def _endless(self, _time: int) -> None:
+    def _endless(self) -> None:
         self.send_response(200)  # no length: it ends when the client has had enough
         self.end_headers()
         self.wfile.write(PNG[:16])
         while True:
             self.wfile.write(bytes(65536))
 
-    def _slow(self, _time: int) -> None:
+    def _slow(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(PNG)))
         self.end_headers()
         self._dripping(PNG)
 
-    def _far(self, _time: int) -> None:
+    def _far(self) -> None:
         """A redirect to itself, each of which takes most of the time."""
         time.sleep(0.2)
         self._send(302, Location="/far")
 
-    def _drip(self, _time: int) -> None:
+    def _drip(self) -> None:
         """Headers without end, a byte at a time."""
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
         self._dripping(b"x" * 400)
@@ -173,10 +170,6 @@ def test_what_gives_no_image_says_why_and_leaves_nothing(server, tmp_path, path,
     assert detail in caught.value.detail
     assert len(Badly.asked) == times
     assert left(tmp_path) == []
-
-
-def test_a_date_that_there_is_not_is_no_wish() -> None:
-    assert retry_after("Fri, 31 Dec 99999999999999999999 23:59:59 GMT") is None
 
 
 @pytest.mark.parametrize("path", ["slow", "drip", "far"])
@@ -256,7 +249,7 @@ def test_private_hosts_are_refused_however_they_are_written(server, tmp_path, ho
 def test_every_hop_is_checked_at_the_address_that_is_connected_to(server, tmp_path, monkeypatch) -> None:
     """The server's own address is called public here: its redirect to another name of loopback is still refused."""
     monkeypatch.setattr(downloads, "is_public", lambda ip: ip == "127.0.0.1")
-    monkeypatch.setitem(ANSWERS, "to_good", (302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"}))
+    monkeypatch.setitem(ANSWERS, "to_good", [(302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"})])
     assert fetch(server, tmp_path, "good", private_hosts=False) == PNG
     with pytest.raises(RowError, match=r"private host: 127\.0\.0\.2"):
         fetch(server, tmp_path, "to_good", private_hosts=False)
@@ -296,3 +289,48 @@ CLOSED += ("255.255.255.255", "::", "::1", "fe80::1", "fc00::1", "ff02::1", "::f
 @pytest.mark.parametrize("ip", [*OPEN, *CLOSED, "64:ff9b::7f00:1"])
 def test_addresses_of_the_open_internet(ip: str) -> None:
     assert is_public(ip) == (ip in OPEN)
+
+
+# Models by hub id: pinned once, and what a gated one asks for. The hub is a real HTTP server on this machine.
+
+FIND = "import sys; from editjudge.core import hub; print(hub.find('judges.x.model', sys.argv[1], ['*.json'], 'a/b'))"
+
+
+@pytest.fixture
+def hub_server() -> Iterator[str]:
+    with small_hub() as running:
+        yield running
+
+
+def found(server: str, folder: Path, model: str) -> subprocess.CompletedProcess:
+    env = {name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
+    env |= {"HF_ENDPOINT": server, "HF_HOME": str(folder / "cache"), "PYTHONPATH": str(Path(hub.__file__).parents[2])}
+    return subprocess.run([sys.executable, "-c", FIND, model], cwd=folder, env=env, capture_output=True, text=True)
+
+
+def test_an_id_without_a_commit_is_resolved_once_and_recorded(hub_server: str, tmp_path: Path) -> None:
+    first = found(hub_server, tmp_path, "own/open")
+    assert Path(first.stdout.strip()).name == COMMITS[0], first.stderr
+    assert json.loads((tmp_path / "models.lock").read_text()) == {"own/open": COMMITS[0]}
+    Hub.latest = 1
+    assert found(hub_server, tmp_path, "own/open").stdout == first.stdout
+    assert Path(found(hub_server, tmp_path, f"own/open@{COMMITS[1]}").stdout.strip()).name == COMMITS[1]
+    assert list(json.loads((tmp_path / "models.lock").read_text())) == ["own/open"]
+    (tmp_path / "models.lock").unlink()
+    assert Path(found(hub_server, tmp_path, "own/open@main").stdout.strip()).name == COMMITS[1]
+    assert hub.name_of(Path(first.stdout.strip())) == f"own/open@{COMMITS[0]}"
+    assert hub.name_of(tmp_path) is None
+
+
+def test_a_gated_model_says_which_licence_to_accept_and_which_variable_to_set(hub_server: str, tmp_path: Path) -> None:
+    said = found(hub_server, tmp_path, "own/gated@main").stderr.splitlines()[-1]
+    told = f"own/gated is gated: accept the licence dinov3-license at {hub_server}/own/gated, then set HF_TOKEN to"
+    assert said.endswith(f"judges.x.model: {told} your token")
+
+
+@pytest.mark.parametrize("model", ["models/mine", "data/mine", "mine", "../mine", "/a/b", "a/b/c", "a b/c"])
+def test_what_is_no_hub_id(model: str, workdir: Path) -> None:
+    assert not hub.is_id(model)
+    assert hub.is_id("own/open")
+    Path("own/open").mkdir(parents=True)
+    assert not hub.is_id("own/open")

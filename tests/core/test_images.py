@@ -7,7 +7,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from cases import each_row
 from pictures import many_scans
 from PIL import Image
 from pycocotools import mask as coco
@@ -28,11 +27,6 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
-def test_png_keeps_every_pixel(photo: np.ndarray) -> None:
-    assert np.array_equal(images.decode(images.encode_png(photo)), photo)
-    assert images.encode_png(photo) == images.encode_png(photo.copy())
-
-
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "LA", "I;16", "1"])
 def test_every_mode_of_png_becomes_rgb(mode: str) -> None:
     if mode == "I;16":
@@ -45,7 +39,9 @@ def test_every_mode_of_png_becomes_rgb(mode: str) -> None:
     assert (decoded == 255).all()
 
 
-def test_other_forms_transparency_and_orientation() -> None:
+def test_other_forms_transparency_and_orientation_and_png_keeps_every_pixel(photo: np.ndarray) -> None:
+    assert np.array_equal(images.decode(images.encode_png(photo)), photo)
+    assert images.encode_png(photo) == images.encode_png(photo.copy())
     assert images.decode(encoded(Image.new("CMYK", (8, 6)), "JPEG")).shape == (6, 8, 3)
     clear = encoded(Image.new("RGBA", (8, 6), (0, 0, 0, 0)), "WEBP", lossless=True)
     assert (images.decode(clear) == 255).all(), "transparency is laid on white"
@@ -65,13 +61,10 @@ def test_what_is_no_image_is_refused_with_the_reason(photo: np.ndarray) -> None:
             images.decode(data)
 
 
-def test_lab_agrees_with_scikit_image_and_comes_back(photo: np.ndarray) -> None:
+def test_lab_agrees_with_scikit_image_and_comes_back_and_delta_e_is_its_distance(photo: np.ndarray) -> None:
     lab = images.to_lab(photo)
     assert np.abs(lab - color.rgb2lab(photo)).max() < 0.5
     assert np.abs(images.from_lab(lab).astype(int) - photo).max() <= 1
-
-
-def test_delta_e_is_a_distance(photo: np.ndarray) -> None:
     other = photo[::-1].copy()
     assert (images.delta_e(photo, photo) == 0).all()
     assert np.array_equal(images.delta_e(photo, other), images.delta_e(other, photo))
@@ -166,15 +159,6 @@ def test_a_mask_stands_for_its_box_in_the_areas() -> None:
     boxed, masked = ([m["value"] for m in meta["measures"]] for meta in metas)
     assert boxed[0] == 0 < boxed[1]
     assert masked[1] == 0 < masked[0]
-
-
-@each_row("rows, runs, packed")
-def test_run_lengths_by_hand(rows: list[str], runs: list[int], packed: str) -> None:
-    mask = np.array([[cell == "1" for cell in row] for row in rows])
-    assert masks.run_lengths(mask) == runs
-    assert masks.packed(runs) == packed
-    for counts in (runs, packed):
-        assert (masks.rle_mask(counts, *mask.shape) == mask).all()
 
 
 def test_equal_to_pycocotools_both_ways(rng: np.random.Generator) -> None:

@@ -68,12 +68,18 @@ def test_every_extra_that_is_told_has_its_packages() -> None:
         assert all(package in named for package in packages)
 
 
-def test_a_file_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+def test_a_file_that_fails_leaves_the_old_one_and_two_that_write_it_at_once_write_it_whole(tmp_path: Path) -> None:
     files.write_bytes(tmp_path / "f", b"old")
     writing = files.replacing(tmp_path / "f")
     writing.__enter__().write_bytes(b"new")
     assert not writing.__exit__(RuntimeError, RuntimeError(), None)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("f", b"old")]
+    with files.replacing(tmp_path / "f") as one, files.replacing(tmp_path / "f") as two:
+        assert one != two
+        one.write_bytes(b"1" * 9)
+        two.write_bytes(b"2" * 9)
+    assert (tmp_path / "f").read_bytes() == b"1" * 9  # the one that ended last
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_power_cut_loses_nothing_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,15 +91,6 @@ def test_a_power_cut_loses_nothing_that_was_kept(tmp_path: Path, monkeypatch: py
     assert [Path(each).name.partition(".")[0] for each in done] == ["f", "named", tmp_path.name]
     with RecordCache(tmp_path / "c", paid=True) as cache:
         assert cache._run("PRAGMA synchronous") == [(2,)], "FULL"
-
-
-def test_two_that_write_one_file_at_once_write_it_whole(tmp_path: Path) -> None:
-    with files.replacing(tmp_path / "f") as one, files.replacing(tmp_path / "f") as two:
-        assert one != two
-        one.write_bytes(b"1" * 9)
-        two.write_bytes(b"2" * 9)
-    assert (tmp_path / "f").read_bytes() == b"1" * 9  # the one that ended last
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_a_killed_process_left_of_a_file_goes_away_and_what_another_writes_stays(tmp_path: Path) -> None:
@@ -194,14 +191,12 @@ def test_importing_the_library_changes_nothing(tmp_path: Path) -> None:
     assert seen["modules"] > 150
 
 
-def test_the_stages_set_them_before_the_libraries_load(tmp_path: Path) -> None:
+def test_the_stages_set_them_before_the_libraries_load_unless_one_variable_says_otherwise(tmp_path, capfd) -> None:
+    """What a user's shell sets moves no bytes."""
     seen = after_import(tmp_path)
     assert seen["heavy"] == []
     assert seen["found"].items() >= portable.SETTINGS.items()
     assert seen["child"] == "Haswell"
-
-
-def test_what_a_users_shell_sets_moves_no_bytes_unless_one_variable_says_so(tmp_path: Path, capfd) -> None:
     seen = after_import(tmp_path, EDITJUDGE_PORTABLE="0", OMP_NUM_THREADS="4")
     assert portable.SETTINGS.keys() & seen["found"].keys() == {"OMP_NUM_THREADS"}
     assert (seen["child"], seen["found"]["OMP_NUM_THREADS"]) == (None, "4")

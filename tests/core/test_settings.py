@@ -103,7 +103,7 @@ def test_a_field_chooses_the_class_of_a_mapping(given: Any, line: str) -> None:
 GOOD = {"first": {"kind": "local", "model": "m", "lora": "f"}}
 
 
-def test_what_a_setting_names_is_found_at_any_depth() -> None:
+def test_what_a_setting_names_is_found_at_any_depth_and_a_key_that_is_not_there_is_named() -> None:
     both = section({"x": {"b": GOOD | {"others": {"a": GOOD["first"], "c": {"kind": "remote"}}}}}, "x.b", Both)
     assert list(named("", both)) == [
         ("first.model", "model", "m"),
@@ -111,9 +111,6 @@ def test_what_a_setting_names_is_found_at_any_depth() -> None:
         ("others.a.model", "model", "m"),
         ("others.a.lora", "file", "f"),
     ]
-
-
-def test_a_key_that_is_not_there_is_named_with_its_neighbours() -> None:
     with pytest.raises(ParamsError, match=r"^params.yaml has no key 'j.bose'; j: did you mean base\? known: base$"):
         section({"j": {"base": {}}}, "j.bose", Judge)
 

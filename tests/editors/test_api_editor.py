@@ -230,19 +230,15 @@ def test_answers_under_way_are_kept_when_the_key_is_refused() -> None:
     assert len(answered) >= 3
 
 
-def test_a_key_that_is_wanted_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("EDIT_KEY", raising=False)
-    how = setting("http://127.0.0.1:9/v1", api_key_env="EDIT_KEY")
-    with pytest.raises(ParamsError, match="set the environment variable EDIT_KEY"):
-        ApiEditor(how, "a")
-
-
-def test_an_endpoint_that_is_down_is_given_up() -> None:
+def test_an_endpoint_that_is_down_is_given_up_and_a_key_that_is_wanted_must_be_there(monkeypatch) -> None:
     kept, _ = edited(setting("http://127.0.0.1:9/v1", tries=1, max_in_flight=2), [request("p", n) for n in range(200)])
     counts = Counter(kinds(kept))
     assert counts["connection"] + counts["not_asked"] == 200
     assert DOWN <= counts["connection"] <= DOWN + 8
     assert "no connection" in kept[0].reason
+    monkeypatch.delenv("EDIT_KEY", raising=False)
+    with pytest.raises(ParamsError, match="set the environment variable EDIT_KEY"):
+        ApiEditor(setting("http://127.0.0.1:9/v1", api_key_env="EDIT_KEY"), "a")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import string
 from pathlib import Path
 
 import cv2
@@ -12,13 +13,17 @@ import pytest
 import suite_files
 import yaml
 from cases import each_row
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pictures import picture, png
 
 from editjudge.core import images, records
-from editjudge.editors.galleries.metadata import GalleryError
+from editjudge.core.keys import plain
+from editjudge.editors.galleries import metadata
+from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 from editjudge.editors.galleries.pictures import GalleryReport, Given, read_suite
 from editjudge.stages import candidates
-from tools.gallery import write_suite
+from tools import gallery
 
 TASK = "subject_remove"
 
@@ -151,9 +156,89 @@ def test_gedit_lies_in_folders_and_what_is_written_is_read(tmp_path: Path) -> No
     rows, report = read(suite_files.gallery(tmp_path / "m", cases), cases)
     assert (report.done, report.rows) == (8, [])
     assert (tmp_path / "m/fullset/ps_human/en/ps_human0.png").is_file()
-    assert write_suite(rows, {case["key"]: case["file"] for case in cases}, tmp_path / "again") == 8
+    assert gallery.write_suite(rows, {case["key"]: case["file"] for case in cases}, tmp_path / "again") == 8
     again, report = read(tmp_path / "again", cases)
     assert [row["image"] for row in again] == [row["image"] for row in rows]
     bad = {cases[0]["key"]: "../out"}
     with pytest.raises(GalleryError, match="cannot be a file's name"):
-        write_suite(rows, bad, tmp_path / "third")
+        gallery.write_suite(rows, bad, tmp_path / "third")
+
+
+# metadata.jsonl: what is read, merged and written; unknown fields stay.
+
+TEXT = st.text(max_size=12)  # surrogates too: JSON can say them
+NAMES = st.text(string.ascii_letters + string.digits + " .[]()-é", min_size=1, max_size=8)
+KEYS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def prompt_lines(draw: st.DrawFn) -> list[dict]:
+    """Lines of a gallery with fields that nobody knows, in any order."""
+    rows = []
+    for key in draw(st.lists(KEYS, unique=True, max_size=5)):
+        models = draw(st.lists(NAMES, unique_by=plain, max_size=3))
+        candidates = [draw(st.dictionaries(TEXT, JSON, max_size=2)) | {"model": m, "image": draw(TEXT)} for m in models]
+        known = {"key": key, "candidates": candidates}
+        row = draw(st.dictionaries(TEXT, JSON, max_size=3)) | known
+        rows.append(dict(draw(st.permutations(list(row.items())))))
+    return rows
+
+
+def as_lines(rows: list[dict], ascii_only: bool = True) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows).encode()
+
+
+@settings(max_examples=150)
+@given(prompt_lines(), NAMES, st.data())
+def test_a_merge_adds_one_model_and_changes_nothing_else(rows: list[dict], model: str, data: st.DataObject) -> None:
+    before = metadata.parse(as_lines(rows), "m")
+    assert gallery.dump(before) == gallery.dump(gallery.merge(before, "m", {})) == as_lines(rows)
+    free = [line.key for line in before if line.image(model) is None and data.draw(st.booleans())]
+    images = {key: f"{model}/{key}.png" for key in free} | {"nowhere": "x"}
+    merged = gallery.merge(before, model, images)
+    after = metadata.parse(gallery.dump(merged), "m")
+    assert after == merged
+    assert [line.key for line in after] == [row["key"] for row in rows]
+    for row, old, new in zip(rows, before, after, strict=True):
+        assert list(new.values) == list(row) or "candidates" not in row
+        assert new.values | {"candidates": []} == row | {"candidates": []}
+        own = row["key"] in images
+        added = [{"model": model, "image": images[row["key"]]}] if own else []
+        assert new.candidates() == [*row["candidates"], *added]
+        if not own:
+            assert new.raw == old.raw
+
+
+def test_order_spelling_and_foreign_fields_stay_as_they_were() -> None:
+    kept = '{"task": "hybrid", "key": "a", "candidates": [{"model": "X", "score": 1.50, "image": "X/a.png"}], "n":1e3}'
+    other = '{"key": "b", "instruction": "加 \\u2028 \\ud83d\\ude00", "candidates": []}'
+    raw = f"\ufeff{kept}\r\n\n{other}\n".encode()
+    lines = metadata.parse(raw, "m")
+    merged = gallery.dump(gallery.merge(lines, "new", {"b": "new/b.png"})).decode()
+    first, second, _ = merged.split("\n")
+    assert first == kept
+    assert json.loads(second) == {
+        "key": "b", "instruction": "加 \u2028 😀", "candidates": [{"model": "new", "image": "new/b.png"}]
+    }  # fmt: skip
+    assert "加" in second
+    [line] = gallery.merge(metadata.parse(b'{"key": "b", "i": "\\u52a0"}', "m"), "new", {"b": "x"})
+    assert gallery.dump([line]).isascii(), "as the line was"
+    assert line.values == {"key": "b", "i": "加", "candidates": [{"model": "new", "image": "x"}]}
+
+
+def test_a_model_that_is_there_is_a_conflict() -> None:
+    lines = [GalleryLine("a", {"key": "a", "candidates": [{"model": "GPT Image 1.5", "image": "old.png"}]})]
+    for model in ("GPT Image 1.5", plain("GPT Image 1.5")):
+        with pytest.raises(GalleryError, match="has candidates already, in 1 lines, 'a' the first"):
+            gallery.merge(lines, model, {"a": "new.png"})
+
+
+@each_row("raw, words", ("[" * 100_000, "not JSON"))
+def test_a_file_that_is_none_is_named_with_its_line(raw: str, words: str) -> None:
+    with pytest.raises(GalleryError, match=words):
+        metadata.parse(raw.encode("latin-1"), "m")

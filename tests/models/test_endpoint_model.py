@@ -376,6 +376,7 @@ def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path, wait) 
         assert retry_after(header) > 3500
     assert retry_after("7") == 7
     assert (retry_after(None), retry_after("soon"), retry_after("-3")) == (None, None, 0)
+    assert retry_after("Fri, 31 Dec 99999999999999999999 23:59:59 GMT") is None, "there is no such date"
 
 
 @pytest.mark.parametrize(

@@ -269,13 +269,7 @@ def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Ser
         launch.free_port("127.0.0.1", 65_536)  # of a copy, counted on from the first one's
 
 
-def test_the_committed_setting_is_read_and_all_of_it_has_defaults() -> None:
-    values = params.load(ROOT / "params.yaml")
-    assert section(values, "serve", launch.Serving).port == 25930
-    assert section({"serve": {}}, "serve", Serving) == Serving()
-
-
-def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_checkpoint_is_served_and_all_of_the_setting_has_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     values = params.load(ROOT / "params.yaml")
     values["judges"]["pvc_judge"]["model"] = "models/tiny_base"
@@ -285,6 +279,8 @@ def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     words = r"judges\.measures has no folder: only transformers and served judges"
     with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)
+    assert section(values, "serve", Serving).port == 25930
+    assert section({"serve": {}}, "serve", Serving) == Serving()
     assert serve.changed(values, "serve", Serving, {"engine": "vllm"}).engine == "vllm"
     assert serve.changed(values, "serve", Serving, {"port": 0}).port == 0
     with pytest.raises(params.ParamsError, match=r"serve\.port"):

@@ -64,14 +64,11 @@ def test_replies_that_do_not_name_one_side_and_tokens_of_another_form_have_none(
         assert p_a(tokens) is None
 
 
-def test_reasons_that_name_the_sides_do_not_disturb() -> None:
+def test_reasons_that_name_the_sides_do_not_disturb_nor_tokens_inside_a_character_or_without_bytes() -> None:
     reply = '{"reason": "Image B is blurred — Image A is not", "winner": "Image B"}'
     pieces = re.findall(r"\w+|\W", reply)
     tops = [{"A": 0.1, "B": 0.9} if n == len(pieces) - 3 else {"A": 0.5, "B": 0.5} for n in range(len(pieces))]
     assert p_a([token(*each) for each in zip(pieces, tops, strict=True)]) == pytest.approx(0.1)
-
-
-def test_tokens_inside_a_character_and_without_bytes() -> None:
     dash = [token("\ufffd", {}) | {"bytes": [byte]} for byte in "—".encode()]
     tokens = [*dash, *stream([LETTER, LETTER + 1], 0.3, 0.6)]
     assert p_a(tokens) == pytest.approx(1 / 3)

@@ -387,13 +387,15 @@ def test_models_run_on_each_gpu_or_on_the_one_that_is_named(monkeypatch, devices
     assert models.places(how | {"built in": BuiltIn("none")}) == places
 
 
-def test_a_list_names_photographs_from_where_it_lies(folder: Path) -> None:
+def test_a_list_names_photographs_from_where_it_lies_and_what_is_not_there_is_named(folder: Path) -> None:
     (folder / "list.txt").write_text("sub/turned.jpg\n\na.png\na.png\n../secret.png\nnone.png\n")
     filters = {"side_above": 8, "aesthetic_above": 0.0, "near_bits": 4}
     rows, _, refused = pooled(photos=str(folder / "list.txt"), filters=filters)
     assert [row["path"] for row in rows] == ["sub/turned.jpg", "a.png"]
     told = {"../secret.png": "path leaves the folder", "none.png": "image missing"}
     assert [tuple(line[:2]) for line in refused] == list(told.items())
+    with pytest.raises((params.ParamsError, FileError), match=r"photo_pool.photos: none/such not found"):
+        pooled(photos="none/such")
 
 
 def test_the_probes_photos_have_the_labels_of_their_regions(photographed: Path, monkeypatch) -> None:
@@ -404,11 +406,6 @@ def test_the_probes_photos_have_the_labels_of_their_regions(photographed: Path, 
     [cat] = [row for row in rows if row["path"] == "chelsea"]
     assert cat["tags"]["object"][:2] == ["cat", "cat head"]
     assert cat["tags"]["background"] == ["background"]
-
-
-def test_photographs_that_are_not_there_are_named(workdir: Path) -> None:
-    with pytest.raises((params.ParamsError, FileError), match=r"photo_pool.photos: none/such not found"):
-        pooled(photos="none/such")
 
 
 @pytest.fixture(scope="module")

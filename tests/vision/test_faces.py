@@ -298,18 +298,15 @@ def test_a_file_of_another_model_is_one_error_by_name(tmp_path, folder, name, wr
         InsightFaces("measures.faces", setting(tmp_path))
 
 
-def test_faces_run_on_the_gpu_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
-    for device, number in (("cuda:3", 3), ("cuda", 0)):
-        assert faces.providers("measures.faces", device)[0] == (there[0], {"device_id": number})
-
-
-def test_on_a_gpu_faces_run_with_pypis_onnxruntime_too(folder: Path, crowd: np.ndarray) -> None:
-    """It has no CUDA, and runs on the CPU what the other models run on a GPU."""
+def test_faces_run_on_the_gpu_that_is_named_and_with_pypis_onnxruntime_too(folder, crowd, monkeypatch) -> None:
+    """That has no CUDA, and runs on the CPU what the other models run on a GPU."""
     assert "CUDAExecutionProvider" not in onnxruntime.get_available_providers()
     here, there = (InsightFaces("measures.faces", setting(folder), device) for device in ("cpu", "cuda:1"))
     assert len(here.find([crowd])[0]) == len(there.find([crowd])[0]) > 0
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
+    for device, number in (("cuda:3", 3), ("cuda", 0)):
+        assert faces.providers("measures.faces", device)[0] == (both[0], {"device_id": number})
 
 
 PERSON = (24, 24, 176, 192)
