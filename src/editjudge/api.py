@@ -22,16 +22,18 @@ from PIL import Image, ImageOps
 from editjudge.core import hub, images
 from editjudge.core import params as settings
 from editjudge.core.errors import FileError, UserError
+from editjudge.core.masks import mask_png
 from editjudge.core.prompts import RECORDED_RUBRICS
+from editjudge.core.regions import mask_box
 from editjudge.core.settings import section
 from editjudge.core.winner import Winner
 from editjudge.engine.local import OwnProcess
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, Context, Dimension, Edit, Question, Unscored, mirrored
-from editjudge.judges.said import said
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe, recipe_for, recipe_of
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import DIRECTIONS
 from editjudge.models.weights.adapter import ADAPTER, read_json
 from editjudge.statistics import boards
@@ -155,7 +157,7 @@ class LoadedJudge(ExitStack):
         [found] = self.judge.compare([question], dimension)
         told = (found.combined, found.forward, mirrored(found.backward))
         both, forward, backward = (Answer(each.winner, each.p_a, each.reason, each.reply) for each in told)
-        return Comparison(both.winner, both.p_a, both.reason, forward, backward, found.scores, said(self.judge, found))
+        return Comparison(both.winner, both.p_a, both.reason, forward, backward, found.scores, self.judge.said(found))
 
     def score(self, source: Picture, edited: Picture, instruction: str, *, task: str = "") -> ScoredEdit:
         """How good one edit is; see the function `score`."""
@@ -285,11 +287,18 @@ def measure(
     recipe = recipe_for(list(names), bool(boxes or len(masks)))
     if task:
         recipe = slot_settings.configured(recipe_of(task), setting)
+    missing = slot_settings.unconfigured(setting)
+    for name in (name for _, name in recipe.measures if name in missing):
+        raise settings.ParamsError(f"{name} is not configured: {missing[name]}")
     try:
-        pictures = images.decode(to_bytes(source)), images.decode(to_bytes(edited))
-        values, reasons = batch.measure(*pictures, recipe, tuple(boxes), masks, setting)
-    except (images.ImageError, ValueError) as error:
+        where = tuple(boxes) or tuple(map(mask_box, masks)), tuple(map(mask_png, masks))
+        prompt = batch.prompt_of(to_bytes(source), [to_bytes(edited)], recipe, *where)
+        [meta] = batch.measure_group([prompt], Models(setting))
+    except ValueError as error:
         raise UserError(f"nothing can be measured: {error}") from None
+    if meta["status"] == "failed":
+        raise UserError(f"nothing can be measured: {meta['reason']}")
+    values, reasons = batch.values_of(meta)
     return EditMeasures(values, reasons, {name: DIRECTIONS[name.rpartition(".")[2]] for name in values})
 
 

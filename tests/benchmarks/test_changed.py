@@ -16,7 +16,6 @@ from editjudge.benchmarks.preferences import forms
 from editjudge.core import images, records
 from editjudge.judges.asking import ChatJudge
 from editjudge.judges.protocol import BothOrders, Verdict
-from editjudge.judges.said import said
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.report import gallery
 from editjudge.stages import judge_benchmark
@@ -59,7 +58,7 @@ def test_a_bare_verdict_says_nothing_and_all_else_is_kept_in_characters_that_can
     judge.outline = None
     bare = ('{"winner": "Image A"}', '```json\n{"winner": "Tie"}\n```', '<think>\n\n</think>\n{"winner":"Image B"}')
     for reply in (*bare, '<think>Hm\x07\u202e {</think>{"winner": "Tie"}'):
-        told = said(judge, BothOrders(Verdict("k", reply=reply), Verdict("k"), Verdict("k")))
+        told = judge.said(BothOrders(Verdict("k", reply=reply), Verdict("k"), Verdict("k")))
         assert told == (None if reply in bare else "A shown first: Hm   {")
 
 

@@ -105,15 +105,6 @@ def test_runs_are_other_samples_and_a_rater_is_a_scorer(tmp_path: Path) -> None:
     assert "Editing Quality: 5" in str(capped.said)
 
 
-def test_viescore_for_gedit_bench(tmp_path: Path) -> None:
-    replies = {"q0": ['{"score": [8, 6], "reasoning": "ok"}'], "q1": ["none"], "": ['{"score": [9, 5]}']}
-    with chat_server(replies=replies) as server:
-        said, _ = ask(how(server.url, rubrics="viescore_10"), cases("x", "y"), tmp_path / "c.sqlite")
-    assert said[0][0].scores == {"semantics": 6.0, "quality": 5.0}
-    assert said[1][0].scores is None
-    assert "semantics: " in str(said[1][0].reason)
-
-
 def test_a_rater_compares_by_its_scores(tmp_path: Path) -> None:
     """By the overall ones: by VIEScore the better one wins."""
     question = Question("k", "q0", SOURCE, EDITED, picture(3))

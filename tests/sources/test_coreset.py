@@ -192,16 +192,3 @@ def test_order_of_rows_and_their_lengths_do_not_matter(seed, rows, d, n):
     before = k_center_greedy(embeddings, n, start="first")
     after = k_center_greedy(embeddings[order] * rng.uniform(0.1, 10, size=(rows, 1)), n, start="first")
     assert order[after].tolist() == before.tolist()
-
-
-@settings(max_examples=40)
-@given(seeds, st.integers(2, 40), st.integers(2, 9), st.integers(1, 20))
-def test_the_radius_is_at_most_twice_that_of_any_other_choice_in_angle(seed, rows, d, n):
-    """Gonzalez' guarantee holds in a metric: the angle, of which the cosine distance is a monotone function."""
-    rng = np.random.default_rng(seed)
-    embeddings = rng.normal(size=(rows, d))
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    angles = np.arccos(np.clip(unit @ unit.T, -1, 1))
-    result = k_center_greedy(embeddings, n)
-    other = rng.choice(rows, size=min(n, rows), replace=False)
-    assert angles[:, result].min(axis=1).max() <= 2 * angles[:, other].min(axis=1).max() + 1e-6

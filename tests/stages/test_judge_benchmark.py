@@ -23,6 +23,7 @@ from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core import images, records
+from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.judges import opening
@@ -451,8 +452,8 @@ def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     for sample in ("s1.jpg", "s2.jpg"):
         for model in NAMES:
             broken = (sample, model) == ("s2.jpg", "worst")
-            save(folder / model / sample, pictures["broken" if broken else model])
-        save(folder / "input" / sample, pictures["source"])
+            write_bytes(folder / model / sample, pictures["broken" if broken else model])
+        write_bytes(folder / "input" / sample, pictures["source"])
     for rater in ("r1", "r2", "r3"):
         lines = ["\t".join([sample, *people.values()]) for sample in ("s1.jpg", "s2.jpg")]
         (folder / f"{rater}.tsv").write_text("\n".join(["\t".join(["uid", *people]), *lines, ""]))
@@ -464,11 +465,6 @@ def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
 def image(pictures: dict[str, bytes], name: str) -> dict[str, Any]:
     """As the hub's Parquet files hold it."""
     return {"bytes": pictures[name], "path": None}
-
-
-def save(file: Path, data: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(data)
 
 
 @pytest.mark.parametrize(("form", "write", "broken"), [("editreward", editreward, 1), ("imagenhub", imagenhub, 3)])

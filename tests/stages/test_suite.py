@@ -146,17 +146,6 @@ def test_each_turn_edits_what_came_of_the_one_before(work: Path) -> None:
     assert json.loads(Path("metrics/resume/candidates_m.json").read_text()) == {"computed": 0, "reused": 5}
 
 
-def test_several_runs_are_averaged_with_their_spread(work: Path) -> None:
-    file = suite_files.basic(Path("b"), 1)
-    with chat_server(replies={"edit 1": [reply(5, 5, 5), reply(4, 4, 4), reply(3, 3, 3)]}) as server:
-        own = rater(server, runs=3, temperature=1.0, max_in_flight=1)
-        write_params({"s": {"form": "imgedit_basic", "path": str(file)}}, {"gpt": own})
-        found = run("s")
-    assert found["raters"][0]["runs"] == 3
-    told = figure(found["raters"][0]["models"][0], "published")
-    assert (told["mean"], told["spread"], told["cases"]) == (4.0, 1.0, 1)
-
-
 def test_gedit_v1_by_viescore_in_both_languages_and_sets(work: Path) -> None:
     file = suite_files.gedit(Path("g"))
     replies = {f"{task} {n} {language}": ['{"score": [8, 6]}'] for task in ("ps_human", "subject-add") for n in (0, 1)

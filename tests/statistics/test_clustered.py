@@ -142,12 +142,3 @@ def test_intervals_hold_the_truth_in_95_of_100(photos, rows, icc):
         rowwise.append(low <= 0.7 <= high)
     assert (np.abs(np.mean(held, axis=0) - 0.945) < 0.03).all()
     assert np.mean(rowwise) < 0.85
-
-
-@pytest.mark.parametrize(
-    ("k", "n", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
-)
-def test_wilson_matches_newcombe_1998(k, n, low, high):
-    """Table I, method 3, of R. G. Newcombe, Two-sided confidence intervals for the single proportion, Stat. Med. 17."""
-    assert wilson_interval(k, n) == pytest.approx((low, high), abs=5e-5)

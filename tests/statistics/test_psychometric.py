@@ -5,14 +5,12 @@ from operator import itemgetter
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 from editjudge.statistics.psychometric import (
     MAX_LAPSE,
     SHAPES,
     Bench,
     Curve,
-    _cost,
     _variance_ratio,
     credit,
     fit,
@@ -62,13 +60,6 @@ def test_no_point_of_a_fine_grid_is_likelier() -> None:
                 best = max(best, np.log(np.where(worth == 1, chance, 1 - chance)).sum())
     assert found.log_likelihood >= best - 1e-6
     assert found.log_likelihood == pytest.approx(best, abs=0.2)
-
-
-@pytest.mark.parametrize("place", [(0.5, 0.7, 0.02), (2.0, -0.5, 0.0), (-1.0, 1.5, 0.05)])
-def test_the_gradient_passes_a_finite_difference_check(place: tuple[float, float, float]) -> None:
-    gaps, worth = simulate(Curve(3.0, 2.0, 0.03, 0.0), 100, 1)
-    slope = optimize.approx_fprime(np.array(place), lambda p: _cost(p, gaps, worth)[0], 1e-7)
-    assert _cost(place, gaps, worth)[1] == pytest.approx(slope, rel=1e-4, abs=1e-3)
 
 
 def test_a_tie_is_worth_half_and_an_unread_answer_is_no_answer() -> None:

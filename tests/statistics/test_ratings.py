@@ -350,26 +350,6 @@ def test_misuse_is_refused():
     assert "one prompt" in single.warnings[0]
 
 
-HAN = "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han"
-CYD = "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan"
-HANS = [0.69564153, 0.41253614, -1.10817768], [0.9110, 0.7676, 1.0499], 1e-3
-CYDS = [0.59239992, 0.03250119, -0.24307179, -0.38182932], [0.9906, 0.6990, 0.9443, 0.7124], 2e-3
-
-
-@pytest.mark.parametrize(("contests", "estimates", "errors", "tolerance"), [(HAN, *HANS), (CYD, *CYDS)])
-def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, estimates, errors, tolerance):
-    """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
-
-    Its README prints the estimates, centred and best first, and their standard errors. They are those where its EM
-    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's.
-    """
-    rows = [(p, c[:3], c[4:], int(c[3] == ">")) for p, c in enumerate(contests.split())]
-    names = ("Han", "Gal", "Fin") if "Han" in contests else ("Cyd", "Amy", "Ben", "Dan")
-    fitted = fit(from_rows(rows, names), alpha=0, ties="halves")
-    assert fitted.abilities == pytest.approx(estimates, abs=tolerance)
-    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=tolerance)
-
-
 def test_golden_scores_of_evalica_on_real_matches():
     """llmfao.csv (8,931 matches of 59 models, 3,471 ties) with evalica's own scores: github.com/dustalov/evalica.
 

@@ -63,10 +63,9 @@ def to_verdicts(judge: str, items: Sequence[Item], said: Mapping[str, Row]) -> R
         row |= {"judge": judge, "label": item.verdict, "truth": agreement.folded(str(item.verdict))}
         row |= {"reason": item.failed} | said.get(item.key, {})
         a, b, winner = row["score_a"], row["score_b"], row["winner"]
-        scored = None not in (a, b) and winner == "Tie"
-        row["answer"] = row["answer"] or (
-            winner if not scored else "Both good" if (a + b) / 2 >= middle else "Both bad"
-        )
+        if winner == "Tie" and None not in (a, b):
+            winner = "Both good" if (a + b) / 2 >= middle else "Both bad"
+        row["answer"] = row["answer"] or winner
         rows.append(row)
     return rows
 

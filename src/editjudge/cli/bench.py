@@ -132,9 +132,8 @@ def _told(name: str, given: Mapping[str, Any], judges: Mapping[str, Judge]) -> l
     edits = len({(i.dimension, i.instruction, i.source, each) for i in usable for each in (i.a, i.b)})
     if failed := [item for item in items if item.failed]:
         out = sum(item.verdict is None for item in failed)
-        lost = (
-            f"{len(failed)} of {len(items)} rows cannot be asked ({out} left out, {len(failed) - out} count as wrong)"
-        )
+        lost = f"{len(failed)} of {len(items)} rows cannot be asked"
+        lost += f" ({out} left out, {len(failed) - out} count as wrong)"
         complain("bench", f"{name}: {lost}; the first: {failed[0].where}: {failed[0].failed}")
     for judge, opened in judges.items():
         complain("bench", f"{judge} on {name}: {asking(opened, len(usable), edits)}")

@@ -88,9 +88,8 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     own = setting.model if isinstance(setting, ChatJudgeSetting) else None
     if not isinstance(own, LocalSetting):
         backend = values["judges"][judge]["backend"]
-        raise settings.ParamsError(
-            f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
-        )
+        only = "only transformers and served judges can be served"
+        raise settings.ParamsError(f"judges.{judge} has no folder: {only}, and it is {backend!r}")
     return at_hand(f"judges.{judge}", own)
 
 

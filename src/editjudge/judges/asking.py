@@ -1,6 +1,7 @@
 """Judges that ask models: chat models, raters and scorers. `judges.opening` opens them by their names."""
 
 import functools
+import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from editjudge.core import code, hub, params
 from editjudge.core.errors import FileError, UserError
+from editjudge.core.records import in_groups
 from editjudge.core.settings import known, read
 from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
@@ -42,6 +44,8 @@ from editjudge.models.chat import models
 from editjudge.models.endpoint.spending import Account
 from editjudge.vision.folders import OUT_OF_MEMORY
 
+MOST_SAID = 2_000  # characters of what is kept of each order, the last ones
+BARE = re.compile(r"</?think>|```(json)?|\{\s*.?winner.?\s*:\s*.[\w ]*.\s*\}")  # says nothing but a verdict
 CHUNK = 128  # edits of a scorer between writes to the store
 CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
@@ -111,6 +115,14 @@ class ChatJudge(Judge):
         if not self.outline:
             raise UserError(f"{self.where} compares two edits: its prompt {self.form} scores none")
         return self._scores(edits, "overall")
+
+    def said(self, answer: BothOrders) -> str | None:
+        """See `Judge.said`: the replies as they came, but for characters that cannot be printed."""
+        told = list[str]()
+        for order, verdict in (("A shown first", answer.forward), ("B shown first, as Image A", answer.backward)):
+            words = "".join(each if each.isprintable() or each == "\n" else " " for each in BARE.sub("", verdict.reply))
+            told += [f"{order}: {words.strip()[-MOST_SAID:]}"] if words.strip() else []
+        return "\n\n".join(told[:1] if self.outline else told) or None  # by scores both orders have the same replies
 
     def rate(self, edits: Sequence[Edit]) -> list[list[Rating]]:
         """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
@@ -222,9 +234,7 @@ class ScorerJudge(Judge):
         for edit in edits:
             shown = digest(edit.source), digest(edit.edited), *([digest(edit.truth)] if edit.truth else [])
             names.append(fingerprint(self._identity, edit.instruction, *shown, *(edit.captions or ()), *edit.more))
-        different: dict[str, Edit] = {}
-        for name, edit in zip(names, edits, strict=True):
-            different.setdefault(name, edit)
+        different = dict(zip(names, edits, strict=True))
         kept = {name: self.store.meta(name) for name in different}
         found: dict[str, Score | Unscored] = {name: Score(**meta) for name, meta in kept.items() if meta is not None}
         self.account.reused += len(found)
@@ -237,8 +247,7 @@ class ScorerJudge(Judge):
 
     def _new(self, missing: Mapping[str, Edit]) -> dict[str, Score | Unscored]:
         began, found = time.monotonic(), dict[str, Score | Unscored]()
-        names = list(missing)
-        chunks = [names[first : first + CHUNK] for first in range(0, len(names), CHUNK)]
+        chunks = list(in_groups(missing, CHUNK))
         answers = self._workers.in_order([missing[name] for name in chunk] for chunk in chunks)
         shown = progress(answers, len(chunks), f"{self.account.judge}, by {CHUNK} edits")
         for chunk, scores in zip(chunks, shown, strict=True):

@@ -48,11 +48,8 @@ class MeasuresJudge(protocol.Judge):
         else:
             taken = measured(both, self.store)
             verdicts = [_by_measures(question, taken.get(question.key), dimension) for question in both]
-        short = sum(
-            any(batch.lacks_memory(taken[each.key][side]) for side in (each.a, each.b))
-            for each in both
-            if each.key in taken
-        )
+        sides = ([taken[each.key][side] for side in (each.a, each.b)] for each in both if each.key in taken)
+        short = sum(any(map(batch.lacks_memory, pair)) for pair in sides)
         self.account.failures.update({"memory": short} if short else {})
         self.account.asked += len(both) - short
         for n, verdict in enumerate(verdicts):

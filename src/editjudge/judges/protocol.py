@@ -246,6 +246,10 @@ class Judge(ABC):
         """As `Scorer.score`. UserError: it only compares."""
         raise UserError(f"{self.where} compares two edits, and scores none")
 
+    def said(self, answer: BothOrders) -> str | None:
+        """What a model wrote beside its verdicts: why. None of bare verdicts, and of a judge without words."""
+        return None
+
 
 def rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DECIMALS)

@@ -42,19 +42,7 @@ from editjudge.models.endpoint.spending import total
 
 DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
 CAPS = DIMENSIONS[0]
-OF_TASKS = {  # the type of our tasks, where one rubric fits; the others keep their name
-    "subject_add": "add",
-    "subject_remove": "remove",
-    "subject_replace": "replace",
-    "color_alter": "adjust",
-    "material_alter": "adjust",
-    "size_adjustment": "adjust",
-    "background_change": "background",
-    "style_transfer": "style",
-    "tone_transfer": "style",
-    "motion_change": "action",
-    "object_extraction": "extract",
-}
+OF_TASKS: dict[str, str] = params.load(Path(__file__).with_name("types.yaml"))
 # Whole names, by which the files count as used (core.code). brief: what the tiny base can read.
 SETS = {"imgedit": "judges/prompts/rubrics/imgedit", "brief": "judges/prompts/rubrics/brief"}
 PUBLISHED = prompts.names("judges/prompts/published")

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import cv2
 import numpy as np
 
-from editjudge.core import images, reading, records
+from editjudge.core import images, params, reading, records
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.judges.protocol import Edit, Score
@@ -24,16 +24,7 @@ from editjudge.labels.rows import AdieeSource, ImageSink, LabelledEdit, added, p
 Role: TypeAlias = Literal["truth", "input", "edit"]
 Limits: TypeAlias = tuple[float | None, float | None]
 """What CLIP-I and DINO-I to the true edit must both be below. None: no source has one, and the rule is silent."""
-RULES: Mapping[str, tuple[float, str]] = {  # label and words
-    "truth": (1.0, "it is the true edit: 1"),
-    "input": (0.0, "it is the source itself: 0"),
-    "augmented": (0.0, "it is the source, only cut, mirrored and lit otherwise: 0"),
-    "bad_editor": (0.0, "all edits of its editor are taken for bad: 0"),
-    "clip_d_negative": (0.0, "CLIP-D below 0, away from what was asked for: 0"),
-    "unlike_truth": (0.0, "CLIP-I and DINO-I to the true edit both below those of the sources: 0"),
-    "good_editor_unsure": (0.5, "an editor taken for good, CLIP-D below {least}: 0.5"),
-    "good_editor": (1.0, "an editor taken for good, CLIP-D {least} or above: 1"),
-}
+RULES: Mapping[str, tuple[float, str]] = params.load(Path(__file__).with_name("adiee.yaml"))
 SEQUENCE = "sequence: so many of the turns asked for are done: 0 before, their share between, 1 at the end, 0.5 beyond"
 DIMENSION = "overall_quality"
 

@@ -266,16 +266,11 @@ def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:
 
 def record_counts(metrics: Mapping[str, Any]) -> dict[str, int]:
     """How many records each stage wrote, by its name, as far as metrics say."""
-    matches, pairs = (metrics.get(name) or {} for name in ("compare_models", "train_pairs"))
-    found = {
-        "raw_pairs": sum(each["records"] for each in metrics.get("raw_pairs", {}).values()),
-        "filter": sum(each["records"] for each in (metrics.get("filter") or {}).values()),
-        "candidates": sum(each["records"] for each in metrics.get("candidates", {}).values()),
-        "annotate": sum(each["records"] for each in metrics.get("annotate", {}).values()),
-        "train_pairs": pairs.get("pairs", 0),
-        "judge_benchmark": sum(each["benchmark"][0]["items"] for each in metrics.get("benchmarks", {}).values()),
-        "compare_models": matches.get("records", 0),
-    }
+    by_item = ("raw_pairs", "filter", "candidates", "annotate")  # such as a task or an editing model
+    found = {name: sum(each["records"] for each in (metrics.get(name) or {}).values()) for name in by_item}
+    found["judge_benchmark"] = sum(each["benchmark"][0]["items"] for each in metrics.get("benchmarks", {}).values())
+    for name, figure in (("train_pairs", "pairs"), ("compare_models", "records")):
+        found[name] = (metrics.get(name) or {}).get(figure, 0)
     return {name: number for name, number in found.items() if number}
 
 

@@ -97,9 +97,7 @@ def one_pair(
     pair: Row = {"key": "compared", "a": sides[0], "b": sides[1], "judged": verdicts}
     pair |= dict.fromkeys(("truth", "winner", "why"))
     prompt = gallery.GalleryPrompt("", "", "compared", edits, [pair], instruction, pictures.add(images[0]), layers[0])
-    task = {
-        "measures": [{name: row[name] for name in ("area", "measure", "direction")} for row in measured],
-        "rules": [],
-    }
+    columns = [{name: row[name] for name in ("area", "measure", "direction")} for row in measured]
+    task = {"measures": columns, "rules": []}
     data = {"tasks": {"": task}, "images": pictures.rows} | gallery.as_json([prompt])
     return render("Two edits, compared", data)

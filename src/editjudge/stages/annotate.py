@@ -61,9 +61,7 @@ def annotate(
     setting: the models; None: the embedded ones. where: where the edits are; None: in the record's own boxes. Raises
     ParamsError, before any work, for a model that cannot be loaded."""
     where = where or Grounding(own=own_boxes)
-    measured = deque[
-        tuple[records.Image, Rows, dict[str, Grounded]]
-    ]()  # a prompt's image, candidates, and their regions
+    measured = deque[tuple[records.Image, Rows, dict[str, Grounded]]]()  # of a prompt: image, candidates, regions
 
     def asked() -> Iterator[batch.Original]:
         for prompt, rows in pool:

@@ -22,7 +22,6 @@ from editjudge.editors.settings import used
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
-from editjudge.judges.said import said
 from editjudge.judges.settings import JudgeSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -166,7 +165,7 @@ def ask_judges(
             for name in dimensions[judge]:
                 answers = ask(opened, asked, gallery, recipes, models, name)
                 rows = to_matches(judge, asked, answers, gallery, name)
-                matches += [row | {"said": said(opened, each)} for row, each in zip(rows, answers, strict=True)]
+                matches += [row | {"said": opened.said(each)} for row, each in zip(rows, answers, strict=True)]
     return matches
 
 

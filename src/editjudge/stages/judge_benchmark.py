@@ -19,7 +19,6 @@ from editjudge.core.settings import known, read, section
 from editjudge.engine import unfinished
 from editjudge.judges import opening
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
-from editjudge.judges.said import said
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -109,7 +108,7 @@ def ask(
     if nothing:
         told = f"{name} said nothing on {len(nothing)} of {len(answers)} rows: {nothing[0].combined.reason}"
         print(f"judge_benchmark: {told}", file=sys.stderr)
-    words = {answer.forward.key: said(judge, answer) for answer in answers}
+    words = {answer.forward.key: judge.said(answer) for answer in answers}
     return [row | {"said": words.get(row["key"])} for row in to_verdicts(name, items, answers)], len(nothing), answers
 
 

@@ -16,7 +16,6 @@ import pandas as pd
 
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.winner import OTHER_SIDE, SIDES, WORTH
@@ -146,8 +145,7 @@ def run() -> None:
     shown = {judge: board for (judge, name), board in found.items() if name == CONSISTENCY}
     shown |= {"overall": together} if together else {}
     rows = [{"judge": judge, **row} for judge, board in shown.items() for row in board["models"]]
-    plotted = pd.DataFrame(rows, columns=list(PLOTTED))
-    write_bytes(Path("plots/leaderboard.csv"), plotted.to_csv(index=False, float_format="%.6g").encode())
+    records.write_csv(Path("plots/leaderboard.csv"), [{n: row[n] for n in PLOTTED} for row in rows], PLOTTED)
     shutil.rmtree(BOARDS, ignore_errors=True)
     BOARDS.mkdir(parents=True)
     for suffix in boards.WRITERS:

@@ -86,9 +86,8 @@ def training(
     """The task's prompts with every two candidates, and what the page knows of its measures and rules."""
     setting = section(values, "train_pairs", tiers.PairsSetting)
     _, own = rules_of(values, task)
-    annotations, verdicts = (
-        list(files.rows(f"data/{name}/{task}.parquet", name)) for name in ("annotations", "pair_verdicts")
-    )
+    names = ("annotations", "pair_verdicts")
+    annotations, verdicts = (list(files.rows(f"data/{name}/{task}.parquet", name)) for name in names)
     its = None if trained is None else [row for row in trained if row["task"] == task]
     found = explained.explained(annotations, verdicts, its, own, setting)
     roles = {(rule.area, rule.primary): "primary" for rule in own}
@@ -138,9 +137,8 @@ def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
         for pair, judged in records.grouped(rows, "key").items():
             a, b = judged[0]["model_a"], judged[0]["model_b"]
             pairs.append(pair_of(pair, a, b, explained.less_damaged(sides[a], sides[b]), judged))
-        prompts.append(
-            gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs, photo=rows[0]["origin"])
-        )
+        about = rows[0]["task"], key, edits, pairs
+        prompts.append(gallery.GalleryPrompt(gallery.ARENA, *about, photo=rows[0]["origin"]))
     return prompts
 
 

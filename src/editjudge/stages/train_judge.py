@@ -31,9 +31,7 @@ def job() -> runs.TrainingJob:
         setting=setting,
         table=Path("data/train_pairs.parquet"),
         contract="train_pairs",
-        images=lambda pair: dict(
-            zip(SIDES, zip(names_of(pair), [pair[sum_] for sum_ in SUMS], strict=True), strict=True)
-        ),
+        images=lambda pair: dict(zip(SIDES, zip(names_of(pair), (pair[s] for s in SUMS), strict=True), strict=True)),
         samples=samples_of,
         lesson=partial(lesson_of, setting),
         out=Path("models/adapter"),

@@ -263,9 +263,8 @@ def krippendorff_alpha(
     answered = units.sum(axis=1)
     paired, kept = units[answered >= 2], np.flatnonzero(answered >= 2).tolist()
     # Each question's pairs of answers, (scored, k, k): a question with m answers has m of them.
-    pairs = (paired[:, :, None] * paired[:, None] - paired[:, :, None] * np.eye(len(values))) / (
-        paired.sum(axis=1)[:, None, None] - 1
-    )
+    pairs = paired[:, :, None] * paired[:, None] - paired[:, :, None] * np.eye(len(values))
+    pairs = pairs / (paired.sum(axis=1)[:, None, None] - 1)
     groups = [clusters[row] for row in kept]
     found: dict[str, Any] = {"judges": len(ratings), "n": len(units), "scored": len(paired)}
     found |= {"unscored": len(units) - len(paired), "answers": int(paired.sum())}

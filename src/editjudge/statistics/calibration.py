@@ -26,9 +26,8 @@ def report(truths: Sequence[Winner], p_a: Sequence[float | None], clusters: Sequ
       chance, 1 best. None where the truth is always the same side.
     - selective: coverage and accuracy of the surest share of questions, the earlier of equally sure ones first.
     - bins: from, to, n, confidence and accuracy of each bin that has questions."""
-    kept = [
-        (t == "Image A", p, c) for t, p, c in zip(truths, p_a, clusters, strict=True) if t != "Tie" and p is not None
-    ]
+    rows = zip(truths, p_a, clusters, strict=True)
+    kept = [(truth == "Image A", p, cluster) for truth, p, cluster in rows if truth != "Tie" and p is not None]
     if not kept:
         return None
     is_a, p, groups = (np.array(column) for column in zip(*kept, strict=True))

@@ -214,11 +214,9 @@ def report(bench: Bench, winners: Sequence[str | None]) -> list[dict[str, Any]]:
         shown = curve if reason is None else None
         ends = threshold_interval(gaps, worth[read], clusters) if shown and kind == "all" else None
         low, high = ends or (None, None)
-        row = {"kind": kind, "n": len(rows), "scored": len(read), "unscored": len(rows) - len(read)}
-        row |= {
-            "ties": [winners[n] for n in rows].count("Tie"),
-            "accuracy": float(worth[read].mean()) if read else None,
-        }
+        row: dict[str, Any] = {"kind": kind, "n": len(rows), "scored": len(read), "unscored": len(rows) - len(read)}
+        row["ties"] = [winners[n] for n in rows].count("Tie")
+        row["accuracy"] = float(worth[read].mean()) if read else None
         row |= {name: shown and getattr(shown, name) for name in ("threshold", "slope", "lapse")}
         row |= {"at_bounds": shown.at_bounds if shown else [], "reason": reason, "low": low, "high": high}
         found.append(row | {"points": points(gaps, worth[read], clusters) if read else []})

@@ -235,9 +235,8 @@ def leaderboard(
             if at is not None:
                 spread = np.maximum(spread + spread[at] - 2 * covariance[at], 0)
             half = clustered.t_quantile(clusters) * np.sqrt(spread)
-            columns["low"], columns["high"] = (
-                np.round(origin + SCALE * (ahead + end), 6).tolist() for end in (-half, half)
-            )
+            for name, end in (("low", -half), ("high", half)):
+                columns[name] = np.round(origin + SCALE * (ahead + end), 6).tolist()
         else:
             warnings.append("all prompts, or photos, say the same: there are no intervals")
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

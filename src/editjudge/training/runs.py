@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from editjudge.core import code, hub, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import WHOLE, damaged, keep, kept, read_kept, sha256, work, write_bytes
+from editjudge.core.files import WHOLE, damaged, keep, kept, read_kept, sha256, work
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.workers import LaunchSetting, engine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # torch and trl, which are loaded when nothing is fetched any
     from editjudge.training.lesson import Device, Lesson
 
 SKIPPED, TRAINED = "skipped.json", "trained.json"
-PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
+PLOTS = {"loss": ("step", "loss"), "eval": ("step", "eval_loss", "eval_accuracy")}
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
@@ -81,12 +81,10 @@ class TrainingJob:
 
     def draw(self, history: list[Row]) -> None:
         """The plots, as they are so far: `dvc plots show` draws them while it trains."""
-        import pandas as pd
-
         for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-            table = pd.DataFrame(history, columns=["step", *columns]).dropna()
-            content = table.to_csv(index=False, float_format="%.6g").encode()
-            write_bytes(Path(f"plots/{self.plots}{name}.csv"), content)
+            rows = ({column: row[column] for column in columns} for row in history)
+            whole = [row for row in rows if all(value is not None and value == value for value in row.values())]
+            records.write_csv(Path(f"plots/{self.plots}{name}.csv"), whole, columns)
 
 
 def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], module: str) -> str:

@@ -175,7 +175,7 @@ class ScorerLesson(lesson.Lesson):
         inputs = dict(inputs)
         targets = Targets(inputs.pop("scores"), inputs.pop("sign"))
         output, counts = model(**inputs), self.counts(targets)
-        total = self.setting.score_weight * self.losses(answered(output), targets).sum()
+        total = self.losses(answered(output), targets).sum()
         if self.setting.language_weight:
             replies = output.language.unflatten(0, (len(counts), -1)).mean(1)
             total = total + self.setting.language_weight * (replies * counts).sum()
@@ -211,9 +211,7 @@ class ScorerLesson(lesson.Lesson):
         setting = self.setting
         prompt = ScorerPrompt.load(setting.prompt)
         if setting.head_shared and not prompt.of_each and len(setting.dimensions) > 1:
-            raise FileError(
-                f"train_scorer.head_shared: the prompt {setting.prompt} looks once, so all would score alike"
-            )
+            raise FileError(f"train_scorer.head_shared: the prompt {setting.prompt} looks once: all would score alike")
         model = load(base, precision, device, setting.attn_implementation)
         token = add_token(model, processor.tokenizer, setting.token)
         layer = embeddings(model)

@@ -105,8 +105,8 @@ class TrainScorerSetting(SingleEditsSetting):
     reads. head: gaussian (a mean and a standard deviation) or score (a mean). head_sizes: of its inner layers.
     head_shared: one head for all dimensions. aggregation: how the dimensions become one score. loss: regression is to
     the scores less `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the
-    edit as a whole) or both. score_weight, language_weight: of that loss, and of the loss of the reply's words, the
-    token among them where it is `token_written`, as ADIEE's [SCORE] is.
+    edit as a whole) or both. language_weight: of the loss of the reply's words beside it, the token among them where it
+    is `token_written`, as ADIEE's [SCORE] is.
     calibration: training edits, at most, that the calibrated value is read from."""
 
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -120,7 +120,6 @@ class TrainScorerSetting(SingleEditsSetting):
     loss: Literal["uncertainty", "bradley_terry", "bradley_terry_ties", "regression"]
     learn: Literal["each", "overall", "both"]
     offset: Real = 0.0
-    score_weight: Amount = 1.0
     language_weight: Amount = 0.0
     token_written: Flag = False
     calibration: Positive = 2000
@@ -131,8 +130,6 @@ class TrainScorerSetting(SingleEditsSetting):
             raise Wrong("loss", "uncertainty needs the head gaussian: score knows no standard deviation")
         if len(set(self.dimensions)) < len(self.dimensions):
             raise Wrong("dimensions", "names one twice")
-        if self.score_weight + self.language_weight == 0:
-            raise Wrong("score_weight", "and language_weight are 0: nothing is learnt")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

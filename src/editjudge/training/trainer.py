@@ -283,10 +283,8 @@ def train(
     edits, state = lesson.calibration_rows(parts[0]), trainer.state
     calibration = None if edits is None else answers(edits, weights)
     if trainer.is_world_process_zero():
-        made = lessons.TrainedModel(
-            trainer.model, base, load_file(weights), calibration, state.global_step, len(parts[0])
-        )
-        lesson.save(made, out)
+        made = base, load_file(weights), calibration, state.global_step, len(parts[0])
+        lesson.save(lessons.TrainedModel(trainer.model, *made), out)
     return Trained(
         history(state.log_history),
         tested=parts[2]["key"][:],

@@ -7,9 +7,7 @@ back in the order in which they end, so that `overall/*.json` has one case's qua
 and `overall/final_result.json` has the quality alone. The script takes all *.png of a folder, in order, for the
 cases of one level."""
 
-from statistics import fmean
-
-from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, read
+from editjudge.benchmarks.suites.suite import Case, SuiteBoard, mean_first, read
 from editjudge.core import reading
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
@@ -30,8 +28,4 @@ def cases(record: Record) -> list[Case]:
     return [Case(f"{kind}-{key}", kind, text, shown, origin, f"{kind}/{key}") for kind, text in levels]
 
 
-def figures(scores: Scores) -> Scores:
-    return {"score": fmean(scores.values()), **scores}
-
-
-COMPLEX_EDIT = read("complexedit", cases, SuiteBoard({"scores": "published"}, figures))
+COMPLEX_EDIT = read("complexedit", cases, SuiteBoard({"scores": "published"}, mean_first))

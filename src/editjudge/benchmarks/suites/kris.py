@@ -9,9 +9,8 @@ asks with all."""
 
 import re
 from pathlib import Path
-from statistics import fmean
 
-from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, percent, read
+from editjudge.benchmarks.suites.suite import Case, Scores, SuiteBoard, mean_first, percent, read
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 
@@ -40,8 +39,7 @@ def cases(record: Record) -> list[Case]:
 
 def figures(scores: Scores) -> Scores:
     """In percent: the mean of the dimensions, and each."""
-    own = {key: percent(value, (1, 5)) for key, value in scores.items()}
-    return {"score": fmean(own.values()), **own}
+    return mean_first({key: percent(value, (1, 5)) for key, value in scores.items()})
 
 
 KRIS = read("kris", cases, SuiteBoard({"scores": "published"}, figures))

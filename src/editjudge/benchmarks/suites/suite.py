@@ -6,6 +6,7 @@ entry in `forms.SUITES`."""
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from editjudge.core import params
@@ -128,6 +129,11 @@ def read(
     own |= {"published": said} if said else {}
     own |= {"others": Others(**own["others"])} if "others" in own and not mended else {"others": None}
     return Suite(cases, boards=boards, **own | about)
+
+
+def mean_first(scores: Scores) -> Scores:
+    """The mean of some numbers as the score, and each of them."""
+    return {"score": fmean(scores.values()), **scores}
 
 
 def percent(score: float, span: tuple[float, float]) -> float:

@@ -147,19 +147,15 @@ def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str
         figures = {"score": fmean(known) if known else None, "low": None, "high": None, **shares}
         told[0].append({"rater": "people", "model": model["model"], "from": HERE, **figures})
     for rater in raters:
-        told.append(
-            [
-                {"rater": rater["rater"], "model": model["model"], "from": HERE}
-                | SUITES[form].columns(model["boards"])
-                | {"ratings": model["ratings"], "unscored": model["unscored"]}
-                for model in rater["models"]
-            ]
-        )
-    best_first = [
-        sorted(own, key=lambda row: (row["score"] is None, -(row["score"] or 0.0), row["model"])) for own in told
-    ]
-    nothing = dict.fromkeys(name for own in best_first for row in own for name in row)
-    rows = [{**nothing, **row} for own in best_first for row in own]
+        told.append([])
+        for model in rater["models"]:
+            about = {"rater": rater["rater"], "model": model["model"], "from": HERE}
+            about |= SUITES[form].columns(model["boards"])
+            told[-1].append(about | {name: model[name] for name in ("ratings", "unscored")})
+    for own in told:
+        own.sort(key=lambda row: (row["score"] is None, -(row["score"] or 0.0), row["model"]))
+    nothing = dict.fromkeys(name for own in told for row in own for name in row)
+    rows = [{**nothing, **row} for own in told for row in own]
     if others := SUITES[form].others:
         about = {"rater": others.judge, "from": f"published: {others.source}"}
         rows += [{**nothing, **about, "model": model, "score": score} for model, score in others.models.items()]

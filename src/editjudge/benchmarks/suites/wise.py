@@ -13,9 +13,8 @@ import json
 import re
 from functools import partial
 from itertools import product
-from statistics import fmean
 
-from editjudge.benchmarks.suites.suite import Case, Rated, Scores, SuiteBoard, read
+from editjudge.benchmarks.suites.suite import Case, Rated, SuiteBoard, mean_first, read
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
@@ -37,9 +36,7 @@ def cases(record: Record) -> list[Case]:
     number, given = record.identifier("idx"), (record.get(f"input_{n}") for n in range(1, int(found[2]) + 1))
     source, *more = [each for each in given if each] or [record["input_1"]]
     if max(len(more) + 1, len(right := references(record.get("ref") or ""))) > MOST:
-        raise RowError(
-            "too many images", f"{len(more) + 1} photos and {len(right)} references, more than {MOST} of each"
-        )
+        raise RowError("too many images", f"{len(more) + 1} photos, {len(right)} references: {MOST} of each at most")
     shown = dict(zip((f"source{each}" for each in NUMBERED[1:]), more, strict=False))
     shown |= dict(zip((f"truth{each}" for each in NUMBERED), right, strict=False))
     texts = {"english": record.text("prompt"), "kind": f"{found[1]}_{'multi' if more else 'single'}"}
@@ -62,10 +59,6 @@ def references(cell: str) -> list[str]:
     return [each for one in (said if isinstance(said, list) else [said]) if (each := str(one).strip())]
 
 
-def figures(scores: Scores) -> Scores:
-    return {"score": fmean(scores.values()), **scores}
-
-
 def among(part: str, published: bool, rated: list[Rated]) -> list[Rated]:
     """What counts for a language, or for `complex`. published: a case counts in both languages or in none, and a folder
     without any edit as rated with the lowest scores."""
@@ -73,7 +66,7 @@ def among(part: str, published: bool, rated: list[Rated]) -> list[Rated]:
     if published:
         edited = {folder(row) for row, _ in rated if not (row["reason"] or "").startswith("no edit")}
         lost = {of(row) for row, scores in rated if not scores and folder(row) in edited}
-        lowest = {name: figures(dict.fromkeys(metrics, 1.0)) for name, metrics in OF.items()}
+        lowest = {name: mean_first(dict.fromkeys(metrics, 1.0)) for name, metrics in OF.items()}
         rated = [(row, s or lowest[row["type"].partition("_")[0]]) for row, s in rated if of(row) not in lost]
     return [(row, s) for row, s in rated if part == (row["language"] if row["type"] in BASIC else COMPLEX.lower())]
 
@@ -84,7 +77,7 @@ def percent_of(mean: float) -> float:
 
 
 BOARDS = tuple(
-    SuiteBoard({"scores": scores, "part": part}, figures, partial(among, part, scores == "published"))
+    SuiteBoard({"scores": scores, "part": part}, mean_first, partial(among, part, scores == "published"))
     for scores, part in product(("published", "mended"), (*LANGUAGES, COMPLEX.lower()))
 )
 WISEEDIT = read("wise", cases, *BOARDS, scale=percent_of)

@@ -203,9 +203,8 @@ class CheckpointScorer:
         finite, wholes = torch.cat(known, 1).isfinite().all(1).tolist(), overall.tolist()
         spreads = [None] * len(wholes) if overall_std is None else overall_std.tolist()
         found: list[Score | Unscored] = []
-        for is_number, whole, spread, *each in zip(
-            finite, wholes, spreads, *(p.tolist() for p in known[1:]), strict=True
-        ):
+        rows = zip(finite, wholes, spreads, *(part.tolist() for part in known[1:]), strict=True)
+        for is_number, whole, spread, *each in rows:
             of, *std = (dict(zip(self.dimensions, values, strict=True)) for values in each)
             score = Score(whole, of, std[0] if std else {}, spread, own.calibrated(whole))
             found.append(score if is_number else Unscored("the scorer's answer is no finite number"))

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from editjudge.core import images
-from editjudge.core.records import Image
+from editjudge.core.records import Image, in_groups
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.settings import EMBEDDED, FeatureSetting
 from editjudge.vision import folders
@@ -58,10 +58,7 @@ class FeatureScorer:
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """One answer an edit, in their order: the cosine, -1..1, or why there is none."""
-        found: list[Score | Unscored] = []
-        for start in range(0, len(edits), AT_ONCE):
-            found += self._scored(edits[start : start + AT_ONCE])
-        return found
+        return [score for group in in_groups(edits, AT_ONCE) for score in self._scored(group)]
 
     def _scored(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """Each image is looked at once, however many edits share it."""

@@ -104,9 +104,8 @@ class Head(nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.manual_seed(seed)
-            self.parts = nn.ModuleList(
-                perceptron([hidden, *sizes, OUTPUTS[kind]], dropout) for _ in range(1 if shared else dimensions)
-            )
+            widths, count = [hidden, *sizes, OUTPUTS[kind]], 1 if shared else dimensions
+            self.parts = nn.ModuleList(perceptron(widths, dropout) for _ in range(count))
         self.dimensions = dimensions
 
     def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -18,9 +18,7 @@ import numpy as np
 from editjudge.core import images, records
 from editjudge.core.code import identity
 from editjudge.core.files import work
-from editjudge.core.masks import mask_png, png_mask
-from editjudge.core.params import ParamsError
-from editjudge.core.regions import mask_box
+from editjudge.core.masks import png_mask
 from editjudge.engine import resume
 from editjudge.engine.workers import Workers, devices_of, engine
 from editjudge.measures import pixel
@@ -261,29 +259,3 @@ def values_of(meta: Mapping) -> tuple[dict[str, float | None], dict[str, str]]:
     rows = {f"{row['area']}.{row['measure']}": row for row in meta["measures"]}
     reasons = {name: str(row["reason"]) for name, row in rows.items() if row["value"] is None}
     return {name: row["value"] for name, row in rows.items()}, reasons
-
-
-def measure(
-    source: np.ndarray,
-    edited: np.ndarray,
-    recipe: Recipe,
-    boxes: Boxes = (),
-    masks: Sequence[np.ndarray] = (),
-    setting: SlotSetting | None = None,
-) -> tuple[dict[str, float | None], dict[str, str]]:
-    """A recipe's measures of one edit by `area.measure`, None for one that could not be taken; and why it could not.
-
-    source, edited: RGB, uint8, (H, W, 3), the edit of any size. boxes: (x0, y0, x1, y1) in pixels of the source, or
-    masks, bool, (H, W): where the edit is. setting: the models; by default those without weights. Raises ParamsError
-    for a measure whose model is not configured, ValueError if nothing can be measured."""
-    setting = setting or SlotSetting()
-    missing = slot_settings.unconfigured(setting)
-    for name in (name for _, name in recipe.measures if name in missing):
-        raise ParamsError(f"{name} is not configured: {missing[name]}")
-    own_boxes = tuple(boxes) or tuple(mask_box(mask) for mask in masks)
-    pngs = images.encode_png(source), images.encode_png(edited)
-    prompt = prompt_of(pngs[0], pngs[1:], recipe, own_boxes, tuple(map(mask_png, masks)))
-    [meta] = measure_group([prompt], Models(setting))
-    if meta["status"] == "failed":
-        raise ValueError(meta["reason"])
-    return values_of(meta)
