@@ -85,9 +85,7 @@ class Grounding:
 
     def failed(self) -> dict[str, int]:
         """How many candidates have no regions, by kind of reason."""
-        kinds = Counter[str]()
-        for (kind, _), number in self.seen.items():
-            kinds.update({} if kind is None else {kind: number})
+        kinds = Counter(kind for kind, _ in self.seen.elements() if kind is not None)
         return dict(sorted(kinds.items()))
 
     def report(self) -> dict[str, Any]:

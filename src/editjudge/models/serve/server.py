@@ -75,10 +75,6 @@ class Message(BaseModel, extra="forbid"):
     content: Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True), BeforeValidator(_parts)]
 
 
-class ResponseFormat(BaseModel, extra="forbid"):
-    type: Literal["text"]
-
-
 class Body(BaseModel, extra="forbid"):
     """The fields of a request that are known; whole numbers may be written as floats."""
 
@@ -94,7 +90,7 @@ class Body(BaseModel, extra="forbid"):
     top_logprobs: Annotated[int, Field(ge=0, le=TOP)] | None = None
     n: Annotated[int, Field(ge=1, le=1)] = 1
     stream: Literal[False] = False
-    response_format: ResponseFormat | None = None
+    response_format: Annotated[dict[Literal["type"], Literal["text"]], Field(min_length=1)] | None = None
     user: str | None = None
 
 
@@ -127,7 +123,7 @@ class Server:
     def app(self) -> Starlette:
         return Starlette(
             routes=[
-                Route("/health", self.health),
+                Route("/health", lambda request: JSONResponse({"status": "ok"})),
                 Route("/v1/models", self.models),
                 Route("/v1/chat/completions", self.complete, methods=["POST"]),
             ],
@@ -141,9 +137,6 @@ class Server:
         self.batcher: Batcher[Prepared, Reply] = Batcher([self.answer], self.batch_size, MAX_WAITING)
         async with self.batcher.running():
             yield
-
-    async def health(self, request: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> JSONResponse:
         card = {"id": self.name, "object": "model", "created": 0, "owned_by": "editjudge"}
