@@ -42,7 +42,7 @@ from editjudge.models.endpoint.spending import total
 
 DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
 CAPS = DIMENSIONS[0]
-OF_TASKS: dict[str, str] = params.load(Path(__file__).with_name("types.yaml"))
+OF_TASKS: dict[str, str] = params.load(Path(__file__).parent / "tables/types.yaml")
 # Whole names, by which the files count as used (core.code). brief: what the tiny base can read.
 SETS = {"imgedit": "judges/prompts/rubrics/imgedit", "brief": "judges/prompts/rubrics/brief"}
 PUBLISHED = prompts.names("judges/prompts/published")

@@ -24,7 +24,7 @@ from editjudge.labels.rows import AdieeSource, ImageSink, LabelledEdit, added, p
 Role: TypeAlias = Literal["truth", "input", "edit"]
 Limits: TypeAlias = tuple[float | None, float | None]
 """What CLIP-I and DINO-I to the true edit must both be below. None: no source has one, and the rule is silent."""
-RULES: Mapping[str, tuple[float, str]] = params.load(Path(__file__).with_name("adiee.yaml"))
+RULES: Mapping[str, tuple[float, str]] = params.load(Path(__file__).parent / "rules/adiee.yaml")
 SEQUENCE = "sequence: so many of the turns asked for are done: 0 before, their share between, 1 at the end, 0.5 beyond"
 DIMENSION = "overall_quality"
 

@@ -26,5 +26,7 @@ class Kind:
 
 _TABLE = params.load(Path(__file__).with_name("names.yaml"))
 KINDS: dict[str, Kind] = read("measures/names.yaml: measures", dict[str, Kind], _TABLE["measures"])
-ATTRIBUTES = read("measures/names.yaml: attributes", dict[str, tuple[str, ...]], _TABLE["attributes"])
+ATTRIBUTES: dict[str, tuple[str, ...]] = read(
+    "measures/names.yaml: attributes", dict[str, tuple[str, ...]], _TABLE["attributes"]
+)
 DIRECTIONS: dict[str, int] = {name: kind.direction for name, kind in KINDS.items()}
