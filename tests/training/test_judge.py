@@ -116,7 +116,9 @@ def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(prep
         first.epoch.fill_(epoch)
         drawn.append(first.shown(row))
         assert np.array_equal(drawn[-1][0], drawn[-1][1])  # A is the source here
-    assert len({shown[0].tobytes() for shown in drawn}) > 1
+    for plain, *seen in zip(prepare().shown(row), *drawn, strict=True):
+        mirrored = {plain[::down, ::across].tobytes() for down in (1, -1) for across in (1, -1)}
+        assert 1 < len({image.tobytes() for image in seen} & mirrored) == len({image.tobytes() for image in seen})
     for epoch in reversed(range(8)):
         again.epoch.fill_(epoch)
         for _ in range(2):
