@@ -36,9 +36,7 @@ def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
         assert tuple(rubric.dimensions) == DIMENSIONS
         for dimension in rubric.dimensions.values():
             assert f"{dimension.name}: N" in rubric.user
-        assert "the second and the third number are never above the first" in rubric.user, (
-            "the cap of the suite's scores"
-        )
+        assert "the second and the third number are never above the first" in rubric.user, "the cap"
     assert "Where anything changed that the instruction does not name, the number is 3 at most" in UGE.user, "its cap"
     assert load("brief", "add") == load("brief", "whatever")
     with pytest.raises(FileError, match="no rubric of type 'ad'; did you mean add"):

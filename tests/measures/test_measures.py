@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment, linprog
+from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 from skimage.exposure import match_histograms
 from skimage.metrics import structural_similarity
@@ -127,16 +127,6 @@ def test_tone_residual_is_what_a_polynomial_leaves(sample: Pictures) -> None:
     mapped = design @ np.linalg.pinv(design) @ target
     expected = np.sqrt(((target - mapped) ** 2).sum(1)).mean()
     assert pixel.tone_residual(one, other, region) == pytest.approx(expected, abs=1e-5)
-
-
-def test_emd_of_as_many_patches_is_the_best_assignment(sample: Pictures) -> None:
-    first, second, region = sample
-    encoder = HogEncoder()
-    cells = encoder.cells(region, patches.CELL_SHARE)
-    one, other = encoder.patches(first), encoder.patches(second)
-    cost = cdist(one[cells], other[cells], "sqeuclidean")
-    expected = cost[linear_sum_assignment(cost)].mean()
-    assert patches.emd(one, other, cells) == pytest.approx(expected, abs=1e-5)
 
 
 def test_emd_of_long_float32_features_is_exact(rng: np.random.Generator) -> None:

@@ -18,12 +18,8 @@ from hypothesis import strategies as st
 
 from editjudge.statistics import matches, ratings
 
-GOOD = [
-    ("p1_pair_a_vs_b", "Image A"),
-    ("p1_pair_b_vs_c", "Tie"),
-    ("p2_pair_a_vs_c", "Image B"),
-    ("p2_pair_b_vs_a", None),
-]
+KEYS = "p1_pair_a_vs_b", "p1_pair_b_vs_c", "p2_pair_a_vs_c", "p2_pair_b_vs_a"
+GOOD = [*zip(KEYS, ("Image A", "Tie", "Image B", None), strict=True)]
 
 
 def lines(pairs=GOOD) -> str:

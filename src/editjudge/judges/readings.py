@@ -8,28 +8,16 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from editjudge.models.endpoint.replies import (
-    CLOSING,
-    CUT_THINKING,
-    END_OF_THINKING,
-    QUOTED,
-    THINKING,
-    first_object,
-    read_object,
-)
+from editjudge.core import params
+from editjudge.models.endpoint import replies
 
 NOT_APPLICABLE = "N/A"
 DEEPEST = 8  # objects in each other; deeper ones hold no scores
 YES_NO = {"yes": 1, "no": 0}
-# By the dimension's key: other names that models give it, as regular expressions.
-ALSO = {
-    "adherence": r"(?:指令|提示词?|要求)(?:遵循|遵从|遵守|依从|符合|执行|一致)\w{0,3}",
-    "quality": r"(?:编辑|视觉|图像|画面)(?:质量|自然|无缝|真实)\w{0,3}",
-    "preservation": r"(?:细节|物理|内容|身份|背景)\w{0,6}(?:保留|保持|一致|完整|连贯|保真)\w{0,3}",
-    "score": r"rating|(?:最终|总体|综合)?(?:评分|得分|分数)",
-}
+ALSO: dict[str, str] = params.load(Path(__file__).parent / "tables/readings.yaml")
 WHO = {"name", "dimension", "criterion", "aspect"}  # keys of an object that say what its score is of
 MARKS = r"[\s*_`\"'\[\]$⭐]{0,9}"  # of Markdown, JSON and TeX, around a name and a number
 SAID = r"(?:i give|(?:score|rating|评分|得分|分数)(?:\s+of|\s+is|\s?[:=])?)"
@@ -55,10 +43,10 @@ ALONE = rf"\W{{0,20}}{VALUE}\.?\W{{0,20}}"
 def body_of(reply: str) -> str | None:
     """A reply in plain lines: a JSON object's `key: number`, a table's likewise, without thinking, tags and entities;
     None where it ends before its thinking does."""
-    body = reply.rpartition(END_OF_THINKING)[2]
-    if THINKING in body:
+    body = reply.rpartition(replies.END_OF_THINKING)[2]
+    if replies.THINKING in body:
         return None
-    found, end = first_object(body, body.find("{"))
+    found, end = replies.first_object(body, body.find("{"))
     if isinstance(found, dict):
         body = "\n".join([body[: body.find("{")], *_lines(found), body[end:]])
     body = re.sub(r"</?[a-zA-Z]\w{0,20}\s?/?>", "\n", html.unescape(body))
@@ -146,25 +134,27 @@ def listed(reply: str, count: int, least: int, most: int) -> tuple[list[float] |
 
     They may be texts ("8", "8/10" on a scale of 10), and a single one may stand without brackets; a wrong count, range
     or kind is refused, not mended."""
-    body = reply.rpartition(END_OF_THINKING)[2]
-    if THINKING in body.partition("{")[0]:
-        return None, CUT_THINKING
+    body = reply.rpartition(replies.END_OF_THINKING)[2]
+    if replies.THINKING in body.partition("{")[0]:
+        return None, replies.CUT_THINKING
     bare = re.findall(r"\[[^\[\]]*\]", body)
-    if "{" not in body and len(bare) == 1 and body.rstrip(CLOSING).endswith(bare[0]):
+    if "{" not in body and len(bare) == 1 and body.rstrip(replies.CLOSING).endswith(bare[0]):
         body = f'{{"score": {bare[0]}}}'
     part = rf"""["']?[0-9]{{1,2}}(?:\.[0-9]{{1,9}})?(?:/{most})?["']?"""
     numbers, one = r"\s*,\s*".join([part] * count), "?" if count == 1 else ""
-    found, reason = read_object(body, {"type": "object"}, "score", rf"\[{one}\s*{numbers}\s*\]{one}")
+    found, reason = replies.read_object(body, {"type": "object"}, "score", rf"\[{one}\s*{numbers}\s*\]{one}")
     if found is None:
         return None, reason
     lists = [*_called_score(found)]
     if len(lists) != 1:
-        return None, f"{len(lists)} values are called score: {body[:QUOTED]!r}"
+        return None, f"{len(lists)} values are called score: {body[: replies.QUOTED]!r}"
     parts = [_part(each, most) for each in (lists[0] if isinstance(lists[0], list) else [lists[0]])]
     if len(parts) != count or (isinstance(lists[0], list) < (count > 1)):
-        return None, f"{count} numbers are expected, not {str(lists[0])[:QUOTED]}"
+        return None, f"{count} numbers are expected, not {str(lists[0])[: replies.QUOTED]}"
     values = [each for each in parts if each is not None and least <= each <= most]
-    return (values, None) if len(values) == count else (None, f"no number in {least}..{most}: {str(lists[0])[:QUOTED]}")
+    if len(values) < count:
+        return None, f"no number in {least}..{most}: {str(lists[0])[: replies.QUOTED]}"
+    return values, None
 
 
 def _called_score(value: Any, depth: int = 0) -> Iterator[Any]:

@@ -104,14 +104,9 @@ def _row(pair: EditPair, dimension: str, answers: Mapping[str, BothOrders]) -> r
     shown."""
     (prompt, a, b), verdict = pair, over_judges(answers)
     said = any(answer.combined.reply.strip() for answer in answers.values())
-    return {
-        "key": prompt["key"],
-        "task": prompt["task"],
-        "dimension": dimension,
-        "model_a": a["model"],
-        "model_b": b["model"],
-        "damage_a": a["damage"],
-        "damage_b": b["damage"],
+    known = {name: prompt[name] for name in ("key", "task")} | {"dimension": dimension}
+    known |= {f"{name}_{side}": edit[name] for side, edit in (("a", a), ("b", b)) for name in ("model", "damage")}
+    return known | {
         "status": "done" if verdict.winner is not None else "failed" if said else "unasked",
         "winner": verdict.winner,
         "p_a": None if verdict.p_a is None else round(verdict.p_a, DECIMALS),

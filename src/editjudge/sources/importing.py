@@ -17,7 +17,7 @@ from zlib import crc32
 from editjudge.core import images, masks, records, regions, scans
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
-from editjudge.core.params import ParamsError, leaf
+from editjudge.core.params import ParamsError, leaf, load
 from editjudge.core.reading import Record, at_path, local
 from editjudge.core.records import Refusals, Row
 from editjudge.core.settings import known, section
@@ -39,14 +39,7 @@ GROUP = 16  # rows whose images a worker is given
 BROKEN = "broken image"
 OWN = ("plain", "datasets", "photos")  # formats of one's own tables, whose keys are to be unique
 LARGE = "image too large"
-BOUNDS = {  # by reason, the settings of `raw_pairs` that refuse a row
-    "instruction too short": "filters.instruction_least",
-    "instruction too long": "filters.instruction_most",
-    "image side": "filters.side_least and side_most",
-    "aspect": "filters.aspect_most",
-    "near duplicate": "filters.near_bits",
-    LARGE: "downloads.megabytes",
-}
+BOUNDS: dict[str, str] = load(Path(__file__).with_name("bounds.yaml"))
 MANY = 0.05  # of a source's rows: what refuses more is told on the terminal
 T = TypeVar("T")
 

@@ -18,16 +18,6 @@ from transformers import set_seed
 from editjudge.core.errors import FileError
 from editjudge.judges.scorers import checkpoint
 from editjudge.judges.scorers import model as asking
-from editjudge.judges.scorers.model import (
-    Aggregation,
-    Head,
-    ScoringModel,
-    TokenRow,
-    add_token,
-    aggregate,
-    embeddings,
-    load,
-)
 from editjudge.judges.scorers.questions import ScorerPrompt
 from editjudge.models.chat.checkpoint import Precision
 from editjudge.training import lesson
@@ -212,15 +202,15 @@ class ScorerLesson(lesson.Lesson):
         prompt = ScorerPrompt.load(setting.prompt)
         if setting.head_shared and not prompt.of_each and len(setting.dimensions) > 1:
             raise FileError(f"train_scorer.head_shared: the prompt {setting.prompt} looks once: all would score alike")
-        model = load(base, precision, device, setting.attn_implementation)
-        token = add_token(model, processor.tokenizer, setting.token)
-        layer = embeddings(model)
-        head = Head(
+        model = asking.load(base, precision, device, setting.attn_implementation)
+        token = asking.add_token(model, processor.tokenizer, setting.token)
+        layer = asking.embeddings(model)
+        head = asking.Head(
             setting.head, len(setting.dimensions), layer.embedding_dim, setting.head_sizes, setting.head_dropout,
             setting.head_shared, setting.seed,
         )  # fmt: skip
         model.attach(head, asking.looks(prompt, setting.dimensions, setting.token), token)
-        model.set_input_embeddings(TokenRow(layer, token))
+        model.set_input_embeddings(asking.TokenRow(layer, token))
         model.config.tie_word_embeddings = False  # the row is put into both when it is saved
         set_seed(setting.seed)
         made: Any = get_peft_model(model, lesson.lora(setting, task_type=None)) if setting.lora_rank else model
@@ -233,11 +223,11 @@ class ScorerLesson(lesson.Lesson):
     def save(self, made: TrainedModel, out: Path) -> None:
         """A plain checkpoint with the head beside it. calibration: answers to `calibration_rows`."""
         setting, processor = self.setting, lesson.processor_of(made.base, self.setting)
-        scoring = cast(ScoringModel, lesson.merged(self, made, processor))
+        scoring = cast(asking.ScoringModel, lesson.merged(self, made, processor))
         put_token_row(scoring, json.loads((made.base / "config.json").read_text()).get("tie_word_embeddings", False))
         torch.nn.Module.to(scoring.model, dtype=torch.bfloat16 if setting.bf16 else torch.float32)
         means = cast(torch.Tensor, made.calibration)[:, 0, 0]
-        aggregates = sorted(aggregate(means, None, setting.aggregation)[0].tolist())
+        aggregates = sorted(asking.aggregate(means, None, setting.aggregation)[0].tolist())
         size, looks = processor.image_processor.size or {}, scoring.looks
         description = checkpoint.Description(
             **{name: getattr(setting, name) for name in ("dimensions", "token", "head", "head_sizes", "head_shared")},
@@ -271,24 +261,24 @@ def stds_of(answers: torch.Tensor) -> torch.Tensor:
     return answers[:, 1].exp() if answers.shape[1] > 1 else torch.zeros_like(answers[:, 0])
 
 
-def with_whole(answers: torch.Tensor, aggregation: Aggregation) -> tuple[torch.Tensor, torch.Tensor]:
+def with_whole(answers: torch.Tensor, aggregation: asking.Aggregation) -> tuple[torch.Tensor, torch.Tensor]:
     """Means and standard deviations of each dimension and of the edits as a whole: (N, 2, D + 1)."""
     # Two calls of stds_of: one shared result would add up its gradients in another order, to other last bits.
     means = answers[:, 0]
-    mean, std = aggregate(means, stds_of(answers), aggregation)
+    mean, std = asking.aggregate(means, stds_of(answers), aggregation)
     whole = mean[..., None], cast(torch.Tensor, std)[..., None]
     return torch.cat((means, whole[0]), -1), torch.cat((stds_of(answers), whole[1]), -1)
 
 
-def signs_of(answers: torch.Tensor, aggregation: Aggregation) -> torch.Tensor:
+def signs_of(answers: torch.Tensor, aggregation: asking.Aggregation) -> torch.Tensor:
     """Which side the answers name: (N, D + 1), 1 for A, -1 for B; of each dimension, and of the edits as a whole."""
     means, _ = with_whole(answers, aggregation)
     return (means[:, 0] - means[:, 1]).sign()
 
 
-def put_token_row(scoring: ScoringModel, tied: bool) -> None:
+def put_token_row(scoring: asking.ScoringModel, tied: bool) -> None:
     """Puts the token's trained row into the embeddings, and into the output layer where the base ties the two."""
-    row = cast(TokenRow, scoring.get_input_embeddings())
+    row = cast(asking.TokenRow, scoring.get_input_embeddings())
     scoring.set_input_embeddings(row.embeddings)
     scoring.config.tie_word_embeddings = tied
     with torch.no_grad():

@@ -9,9 +9,8 @@ that cannot be read: neither is ever zero."""
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.benchmarks.suites import complexedit, gedit_v1, imgedit, kris, omnicontext, rededit, rise, uniredit, wise
@@ -66,7 +65,7 @@ class SuiteSetting(reading.Table):
     see benchmarks.people."""
 
     form: Form
-    raters: Annotated[tuple[Text, ...], Field()] | None = None
+    raters: tuple[Text, ...] | None = None
     people: FileName | None = None
 
 
