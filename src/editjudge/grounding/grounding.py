@@ -21,21 +21,9 @@ from editjudge.core.code import identity
 from editjudge.core.masks import of_rows
 from editjudge.engine import resume
 from editjudge.engine.workers import Workers, devices_of, engine
-from editjudge.grounding import instructions, settings
+from editjudge.grounding import instructions, prompts, settings
 from editjudge.grounding.instructions import Named
-from editjudge.grounding.prompts import (
-    BOXES_SCHEMA,
-    MOST_BOXES,
-    SCHEMAS,
-    Coordinates,
-    FractionBox,
-    Grounded,
-    GrounderPrompt,
-    ParserPrompt,
-    grounder_text,
-    read_boxes,
-    read_named,
-)
+from editjudge.grounding.prompts import MOST_BOXES, SCHEMAS, FractionBox, Grounded, ParserPrompt, read_boxes, read_named
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
 from editjudge.measures.annotation import slots
 from editjudge.measures.annotation.recipe import Recipe, Sought
@@ -209,7 +197,7 @@ class _Run:
         self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, records.Image]], how: Grounder
     ) -> dict[Any, Boxes]:
         """The boxes in each image; an image in which nothing is to be found has none."""
-        prompt = GrounderPrompt.load(f"grounding/grounders/{self.sought.grounder}.yaml")
+        prompt = prompts.GrounderPrompt.load(f"grounding/grounders/{self.sought.grounder}.yaml")
         place = f"grounder, {which}"
         found: dict[Any, Boxes] = {}
         sought: dict[Any, tuple[Size, tuple[str, ...]]] = {}
@@ -224,15 +212,15 @@ class _Run:
         if isinstance(how, DetectorSetting):
             wanted = [(asked[name][2], labels) for name, (_, labels) in sought.items()]
             return found | dict(zip(sought, detect(wanted, how, prompt.one, self.cache, place), strict=True))
-        form: Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
+        form: prompts.Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
         limits, inquiries = PixelLimits(how.min_pixels, how.max_pixels), dict[Any, Inquiry]()
         for name, (size, labels) in sought.items():
             instruction, _, image = asked[name]
             sent = limits.size(*size)
             read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
-            text = grounder_text(prompt, instruction, labels, sent, form)
+            text = prompts.grounder_text(prompt, instruction, labels, sent, form)
             inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
-        return found | self.ask("grounder", place, how, inquiries, BOXES_SCHEMA)
+        return found | self.ask("grounder", place, how, inquiries, prompts.BOXES_SCHEMA)
 
 
 def _read(place: str, finding: Finding) -> Any:

@@ -18,19 +18,10 @@ from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
 from editjudge.models.chat.settings import AnyInquirySetting, BuiltInSetting
 from editjudge.models.endpoint.spending import Account
-from editjudge.photos import locating, pool, writers
+from editjudge.photos import locating, pool, settings, writers
 from editjudge.photos.edits import Writer
 from editjudge.photos.pool import Captioner, Scorer, Seeing, embedded_captions
-from editjudge.photos.settings import (
-    Aesthetic,
-    BoxesSetting,
-    ClipSetting,
-    Instructions,
-    LaionSetting,
-    PhotoPool,
-    RegionsSetting,
-    Sam2Setting,
-)
+from editjudge.photos.settings import Aesthetic, BoxesSetting, ClipSetting, Instructions, LaionSetting, Sam2Setting
 from editjudge.vision import aesthetics, folders, segmenters
 from editjudge.vision.detectors import GroundingDino
 from editjudge.vision.encoders import ClipTowers
@@ -92,7 +83,9 @@ def scorer(wanted: Wanted, device: str) -> Scorer:
     return aesthetics.LaionPredictor(AESTHETIC, loaded(wanted, AESTHETIC, device), how.head).scores
 
 
-def _examining(setting: PhotoPool, wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[resume.Result]]:
+def _examining(
+    setting: settings.PhotoPool, wanted: Wanted, device: str
+) -> Callable[[tuple[Any, Any]], list[resume.Result]]:
     score = scorer(wanted, device)
     return lambda given: [(found, None) for found in pool.examined(setting, given[1], score)]
 
@@ -134,7 +127,7 @@ class PhotoModels(ExitStack):
 
         return see
 
-    def examiner(self, setting: PhotoPool) -> Seeing:
+    def examiner(self, setting: settings.PhotoPool) -> Seeing:
         """`pool.examined` of paths. Raises ParamsError for a model that cannot be had, as those below."""
         wanted = in_folders({AESTHETIC: setting.aesthetic})
         code = version(wanted) + identity(pool.__name__)
@@ -153,7 +146,7 @@ class PhotoModels(ExitStack):
             return embedded_captions
         return partial(writers.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
 
-    def finder(self, setting: RegionsSetting, aesthetic: Aesthetic) -> Seeing:
+    def finder(self, setting: settings.RegionsSetting, aesthetic: Aesthetic) -> Seeing:
         """`locating.told` of rows of the pool."""
         places = {DETECTOR: setting.detector, SEGMENTER: setting.segmenter, CLIP: setting.clip}
         wanted = in_folders({AESTHETIC: aesthetic, **places})
