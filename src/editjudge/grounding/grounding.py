@@ -188,10 +188,8 @@ class _Run:
         edited = {(row["key"], row["model"]): row["image"] for row in candidates if row["key"] in known}
         shown = {pair: (rows[pair[0]]["instruction"], known[pair[0]], image) for pair, image in edited.items()}
         edits = self.boxes("edited", shown, how) if where != "source" else {}
-        return {
-            pair: _joined(known[pair[0]], sources.get(pair[0], ()), edits.get(pair, ()), sizes[pair[0]])
-            for pair in edited
-        }
+        each = ((pair, pair[0]) for pair in edited)
+        return {at: _joined(known[key], sources.get(key, ()), edits.get(at, ()), sizes[key]) for at, key in each}
 
     def boxes(
         self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, records.Image]], how: Grounder
@@ -278,7 +276,7 @@ def _pixels(box: Any, size: Any) -> regions.Box:
 
 def detect(
     wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache, place: str
-) -> list[tuple[FractionBox, ...] | Grounded]:
+) -> list[Boxes]:
     """The boxes in each image, in the order of the names: at least one of every name, and of `one` that is wanted the
     surest; or why there are none, with `place` before the reason."""
     model = [slots.weights_version(Path(how.model)), identity(detectors.__name__)]
@@ -298,9 +296,7 @@ def detect(
     return [_found(names, meta, one, place) for (_, names), meta in zip(wanted, metas, strict=True)]
 
 
-def _found(
-    names: tuple[str, ...], meta: Mapping[str, Any], one: bool, place: str
-) -> tuple[FractionBox, ...] | Grounded:
+def _found(names: Sequence[str], meta: Mapping[str, Any], one: bool, place: str) -> Boxes:
     detected, kind, reason = meta["boxes"], "unusable", meta["reason"]
     missing = [name for n, name in enumerate(names) if all(label != n for label, *_ in detected)]
     if reason is None and missing:

@@ -21,7 +21,7 @@ from editjudge.models.endpoint.spending import Account
 from editjudge.photos import locating, pool, settings, writers
 from editjudge.photos.edits import Writer
 from editjudge.photos.pool import Captioner, Scorer, Seeing, embedded_captions
-from editjudge.photos.settings import Aesthetic, BoxesSetting, ClipSetting, Instructions, LaionSetting, Sam2Setting
+from editjudge.photos.settings import Aesthetic, BoxesSetting, Instructions, LaionSetting, PhotoPool, Sam2Setting
 from editjudge.vision import aesthetics, folders, segmenters
 from editjudge.vision.detectors import GroundingDino
 from editjudge.vision.encoders import ClipTowers
@@ -83,9 +83,7 @@ def scorer(wanted: Wanted, device: str) -> Scorer:
     return aesthetics.LaionPredictor(AESTHETIC, loaded(wanted, AESTHETIC, device), how.head).scores
 
 
-def _examining(
-    setting: settings.PhotoPool, wanted: Wanted, device: str
-) -> Callable[[tuple[Any, Any]], list[resume.Result]]:
+def _examining(setting: PhotoPool, wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[resume.Result]]:
     score = scorer(wanted, device)
     return lambda given: [(found, None) for found in pool.examined(setting, given[1], score)]
 
@@ -97,7 +95,7 @@ def _finding(wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[re
         detector, segmenter = loaded(wanted, DETECTOR, device), segmenters.EachBox(segmenters.grabcut)
         if isinstance(wanted[SEGMENTER], Sam2Setting):
             segmenter = loaded(wanted, SEGMENTER, device)
-        clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], ClipSetting) else None
+        clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], settings.ClipSetting) else None
         find = locating.Locator(how, detector, segmenter, clip, score).find
     return lambda given: [(found, None) for found in locating.told(find, given[1])]
 
@@ -127,7 +125,7 @@ class PhotoModels(ExitStack):
 
         return see
 
-    def examiner(self, setting: settings.PhotoPool) -> Seeing:
+    def examiner(self, setting: PhotoPool) -> Seeing:
         """`pool.examined` of paths. Raises ParamsError for a model that cannot be had, as those below."""
         wanted = in_folders({AESTHETIC: setting.aesthetic})
         code = version(wanted) + identity(pool.__name__)

@@ -312,11 +312,9 @@ def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Ch
 def _known(base: Base, name: str) -> str:
     """The model's name of an adapter's tensor, which may have been trained when the model's parts had other names."""
     module, lora, part = name.removeprefix(PREFIX).partition(".lora_")
-    return (
-        f"{base.renamed(f'{module}.weight')[0].removesuffix('.weight')}{lora}{part}"
-        if lora
-        else base.renamed(module)[0]
-    )
+    if not lora:
+        return base.renamed(module)[0]
+    return f"{base.renamed(f'{module}.weight')[0].removesuffix('.weight')}{lora}{part}"
 
 
 def _by_peft(folder: Path, config: Mapping[str, Any], net: Any) -> tuple[dict[str, float], dict[str, tuple[int, ...]]]:
