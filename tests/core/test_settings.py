@@ -10,23 +10,10 @@ from cases import each_row
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import params
+from editjudge.core import params, settings
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import (
-    FORBID,
-    Amount,
-    Count,
-    FileName,
-    Flag,
-    ModelName,
-    Positive,
-    Real,
-    Text,
-    Wrong,
-    read,
-    section,
-)
+from editjudge.core.settings import FORBID, Amount, Count, FileName, Flag, Positive, Real, Text, Wrong, read, section
 from tools.check import named
 
 
@@ -73,7 +60,7 @@ def test_every_mistake_is_told_the_first_as_the_error_and_numbers_are_read_as_dv
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Local:
     kind: Literal["local", "served"]
-    model: ModelName
+    model: settings.ModelName
     lora: FileName | None = None
 
 

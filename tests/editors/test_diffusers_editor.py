@@ -314,9 +314,7 @@ def test_every_ready_entry_fits_its_pipeline(entry: dict[str, Any]) -> None:
     assert {"image", "images"} & set(known)
 
 
-def test_chronoedit_gives_its_last_frame_by_its_own_transformer_and_parts_in_their_precision(
-    fresh: Load, entry
-) -> None:
+def test_chronoedit_gives_its_last_frame_by_its_own_transformer_and_parts_in_their_precision(fresh, entry) -> None:
     """Its published files name Wan's transformer, to which frames lie elsewhere in time."""
     folder, chrono = Path(entry(CHRONO)["model"]), fresh(CHRONO, dtype="bfloat16")
     index = json.loads((folder / "model_index.json").read_text())

@@ -134,9 +134,7 @@ def test_each_worker_sees_its_own_gpus_before_cuda_is_started(monkeypatch: pytes
 def test_gpus_are_grouped_and_too_few_are_an_error() -> None:
     """A worker's or a server's places, on a machine of 8, 6, 2, 1 and no GPUs."""
     where = "editors.m.gpus_per_worker"
-    each = {
-        gpus: [len(workers.groups(where, gpus, size)) for size in (1, 2, 4) if size <= gpus] for gpus in (8, 6, 2, 1)
-    }
+    each = {n: [len(workers.groups(where, n, size)) for size in (1, 2, 4) if size <= n] for n in (8, 6, 2, 1)}
     assert each == {8: [8, 4, 2], 6: [6, 3, 1], 2: [2, 1], 1: [1]}
     assert workers.groups(where, 6, 4) == ["cuda:0,1,2,3"], "two stay idle"
     assert workers.groups(where, 3, 1) == ["cuda:0", "cuda:1", "cuda:2"]

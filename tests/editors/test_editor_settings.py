@@ -40,9 +40,7 @@ def test_every_ready_entry_is_read_and_has_the_published_steps_and_guidance() ->
     steps = {name: tuple(getattr(each, use)["num_inference_steps"] for use in uses) for name, each in found.items()}
     assert steps == {name: tuple(both) for name, both in PUBLISHED["steps"].items()}
     told = {name: [dict(getattr(each, use)) for use in uses] for name, each in found.items()}
-    assert all(
-        {**data, "num_inference_steps": 0} == {**arena, "num_inference_steps": 0} for data, arena in told.values()
-    )
+    assert all({**a, "num_inference_steps": 0} == {**b, "num_inference_steps": 0} for a, b in told.values())
     guidance = {name: data["guidance_scale"] for name, (data, _) in told.items() if "guidance_scale" in data}
     assert {name: scale for name, scale in guidance.items() if scale != 1.0} == PUBLISHED["guidance"]
     true_cfg = {name: data["true_cfg_scale"] for name, (data, _) in told.items() if "true_cfg_scale" in data}

@@ -16,16 +16,9 @@ from hypothesis import strategies as st
 
 from editjudge.core.errors import UserError
 from editjudge.core.prompts import names
+from editjudge.grounding import prompts
 from editjudge.grounding.instructions import GRAMMAR, Named, named
-from editjudge.grounding.prompts import (
-    SCHEMAS,
-    SLACK,
-    GrounderPrompt,
-    ParserPrompt,
-    grounder_text,
-    read_boxes,
-    read_named,
-)
+from editjudge.grounding.prompts import SCHEMAS, SLACK, ParserPrompt, grounder_text, read_boxes, read_named
 from editjudge.measures.names import ATTRIBUTES
 from editjudge.sources.builtin import scenes
 
@@ -137,7 +130,7 @@ def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) 
 @pytest.mark.parametrize("name", names("grounding/grounders"))
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
 def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates: Any) -> None:
-    prompt = GrounderPrompt.load(f"grounding/grounders/{name}.yaml")
+    prompt = prompts.GrounderPrompt.load(f"grounding/grounders/{name}.yaml")
     text = grounder_text(prompt, "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
     assert 'Names: ["a \\"cup\\"", "{0}"]\n' in text
     assert ("640 wide and 480 high" in text) == (coordinates == "absolute")

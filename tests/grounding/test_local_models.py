@@ -50,9 +50,7 @@ def pool(rng: np.random.Generator, instruction: str, labels: Sequence[str] = (),
     ]
 
 
-def run(
-    rows: tuple[list, list], rule: Recipe, parser: dict[str, Any], grounder: dict[str, Any], file: Path
-) -> Grounding:
+def run(rows: tuple, rule: Recipe, parser: dict[str, Any], grounder: dict[str, Any], file: Path) -> Grounding:
     how = read("grounding", GroundingSetting, {"parser": parser, "grounder": grounder})
     return grounded(rows, rule, how, file)
 

@@ -19,17 +19,8 @@ from pictures import png
 from PIL import Image
 
 from editjudge.core import images
-from editjudge.models.endpoint.client import (
-    HIDDEN,
-    TOO_LARGE,
-    CallFailed,
-    Connection,
-    Endpoint,
-    EndpointError,
-    Refused,
-    masked,
-    read_completion,
-)
+from editjudge.models.endpoint import client
+from editjudge.models.endpoint.client import HIDDEN, TOO_LARGE, CallFailed, Connection, Endpoint, Refused, masked
 from editjudge.models.endpoint.pictures import DataUrls, PixelLimits, data_url
 
 KEY = 'sk-canary/0123+"456'
@@ -91,7 +82,8 @@ HOW = ["plain", "slash", "lower", "upper", "twice", "url", "url twice", "some of
 @pytest.mark.parametrize("how", [*HOW, "hex, upper"])
 def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: str, url: str) -> None:
     words = f"you sent {escaped(KEY, how)}, thanks"
-    completion = ask(url, read_completion, status=200, body=f'{{"choices": [{{"message": {{"content": "{words}"}}}}]}}')
+    body = f'{{"choices": [{{"message": {{"content": "{words}"}}}}]}}'
+    completion = ask(url, client.read_completion, status=200, body=body)
     assert completion.text == f"you sent {HIDDEN}, thanks"
     for status in (400, 500):
         with pytest.raises(CallFailed) as failed:
@@ -102,7 +94,7 @@ def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: s
 
 @pytest.mark.parametrize(("status", "words"), [(402, "no credit is left"), (429, "no quota is left")])
 def test_an_account_that_is_used_up_ends_the_run_and_is_not_tried_again(status: int, words: str, url: str) -> None:
-    with pytest.raises(EndpointError, match=words):
+    with pytest.raises(client.EndpointError, match=words):
         ask(url, status=status, body='{"error": {"code": "insufficient_quota"}}')
     with pytest.raises(CallFailed, match="answers 429"):
         ask(url, status=429, body='{"error": {"code": "rate_limit_exceeded"}}')
@@ -133,7 +125,7 @@ def test_other_text_is_left_alone() -> None:
 def test_a_number_of_tokens_that_cannot_be_is_none(told: Any) -> None:
     """A budget would never end."""
     usage = {"prompt_tokens": told, "completion_tokens": 7}
-    found = read_completion(json.dumps({"choices": [{"message": {"content": "x"}}], "usage": usage}).encode())
+    found = client.read_completion(json.dumps({"choices": [{"message": {"content": "x"}}], "usage": usage}).encode())
     assert (found.tokens_in, found.tokens_out) == (None, 7)
 
 

@@ -8,22 +8,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import tiny_models
+import tiny_people
 from cases import each_row
 from skimage import data
-from tiny_people import (
-    ARCFACE,
-    DISTANCES,
-    GREEN,
-    RED,
-    SPREAD,
-    Peaks,
-    complex_similarity,
-    write_buffalo,
-    write_detector,
-    write_parser,
-    write_pose,
-    write_recognizer,
-)
+from tiny_people import ARCFACE, DISTANCES, GREEN, RED, SPREAD, Peaks, write_parser, write_pose, write_recognizer
 
 from editjudge.core import images, params
 from editjudge.core.regions import overlaps
@@ -35,18 +23,7 @@ from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import ATTRIBUTES, DIRECTIONS
 from editjudge.vision import faces
-from editjudge.vision.faces import (
-    CROP,
-    GRID,
-    PATTERNS,
-    InsightFaces,
-    InsightFaceSetting,
-    LbpFaces,
-    decoded,
-    described,
-    grouped,
-    letterboxed,
-)
+from editjudge.vision.faces import CROP, GRID, PATTERNS, InsightFaces, InsightFaceSetting, LbpFaces, decoded, grouped
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +84,7 @@ def test_windows_are_grouped_by_the_one_that_most_overlap(rng: np.random.Generat
 def test_the_embedding_agrees_with_patterns_counted_one_by_one(rng: np.random.Generator) -> None:
     """A pattern is uniform when its circle of bits changes at most twice: 58 of 256, each with a bin of its own."""
     grey = rng.integers(0, 256, (CROP, CROP), np.uint8)
-    vector = described(grey).reshape(GRID, GRID, PATTERNS) ** 2
+    vector = faces.described(grey).reshape(GRID, GRID, PATTERNS) ** 2
     angles = 2 * np.pi * np.arange(8) / 8
     side, padded = CROP // GRID, np.pad(grey.astype(float), 1)
     uneven = np.zeros((2 * side, side), bool)  # of the first cell and the one under it
@@ -129,7 +106,7 @@ def test_the_embedding_agrees_with_patterns_counted_one_by_one(rng: np.random.Ge
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Laid out and named as buffalo_l."""
-    return write_buffalo(tmp_path_factory.mktemp("buffalo_l"))
+    return tiny_people.write_buffalo(tmp_path_factory.mktemp("buffalo_l"))
 
 
 @pytest.fixture
@@ -160,7 +137,7 @@ def test_faces_are_found_where_the_squares_are(folder: Path, crowd: np.ndarray) 
 def plain_embedding(rgb: np.ndarray, corner: np.ndarray) -> np.ndarray:
     """What the recognizer gives for the face whose cell begins at `corner`, in pixels of the detector's input."""
     five = (corner + (SPREAD + 0.5) * 8) * [rgb.shape[1] / 64, rgb.shape[0] / (64 * rgb.shape[0] // rgb.shape[1])]
-    crop = cv2.warpAffine(rgb, complex_similarity(five, ARCFACE), (112, 112))
+    crop = cv2.warpAffine(rgb, tiny_people.complex_similarity(five, ARCFACE), (112, 112))
     means = ((crop.astype(np.float64) - 127.5) / 127.5).reshape(4, 28, 4, 28, 3).mean((1, 3))
     vector = means.transpose(2, 0, 1).ravel() + 0.5
     return vector / np.linalg.norm(vector)
@@ -183,7 +160,7 @@ def test_embeddings_are_of_the_crop_aligned_by_the_five_points(folder: Path, cro
 @pytest.mark.parametrize("size", [1, 3, 32])
 def test_faces_do_not_depend_on_the_batch(tmp_path, folder, crowd, batch, size) -> None:
     write_recognizer(tmp_path / "w600k_r50.onnx", batch)
-    write_detector(tmp_path / "det_10g.onnx")
+    tiny_people.write_detector(tmp_path / "det_10g.onnx")
     pictures = [crowd, np.full_like(crowd, 90), crowd[:, ::-1].copy(), crowd[:80]]
     backend = InsightFaces("measures.faces", setting(tmp_path, landmarks="none", batch_size=size))
     alone = [InsightFaces("measures.faces", setting(folder)).find([rgb])[0] for rgb in pictures]
@@ -243,7 +220,7 @@ def test_decoding_agrees_with_a_plain_loop(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (480, 640), (900, 300)], ids=lambda s: f"{s[0]}x{s[1]}")
 def test_the_letterbox_keeps_the_aspect_ratio_and_knows_the_way_back(shape: tuple[int, int]) -> None:
     rgb = np.full((*shape, 3), 200, np.uint8)
-    canvas, (x, y) = letterboxed(rgb, 96, 64)
+    canvas, (x, y) = faces.letterboxed(rgb, 96, 64)
     rows, columns = np.flatnonzero(canvas.any((1, 2))), np.flatnonzero(canvas.any((0, 2)))
     height, width = rows[-1] + 1, columns[-1] + 1
     assert canvas.shape == (96, 64, 3)
@@ -259,7 +236,7 @@ def test_the_letterbox_keeps_the_aspect_ratio_and_knows_the_way_back(shape: tupl
     ids=["sound", "points at one place", "box turned inside out"],
 )
 def test_a_face_that_cannot_be_cut_out_is_none(tmp_path, folder, crowd, distances, spread, count) -> None:
-    write_detector(tmp_path / "det_10g.onnx", distances=distances, spread=spread)
+    tiny_people.write_detector(tmp_path / "det_10g.onnx", distances=distances, spread=spread)
     for name in ("w600k_r50.onnx", "2d106det.onnx"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     [found] = InsightFaces("measures.faces", setting(tmp_path)).find([crowd])
@@ -284,7 +261,7 @@ def test_a_wrong_setting_or_missing_file_is_one_error_by_name(folder, given, sai
             "detector: .* is not a model that onnxruntime reads",
         ),
         ("det_10g.onnx", write_recognizer, "detector: .* has 1 outputs; an SCRFD with five points has 9 or 15"),
-        ("w600k_r50.onnx", write_detector, "recognizer: .* is no ArcFace model"),
+        ("w600k_r50.onnx", tiny_people.write_detector, "recognizer: .* is no ArcFace model"),
         ("w600k_r50.onnx", lambda path: write_recognizer(path, 8), "recognizer: .* takes 8 images at a time"),
         ("2d106det.onnx", write_recognizer, "landmarks: .* is no landmarks' model"),
     ],
@@ -319,8 +296,8 @@ BEST = {1: 1.0, -1: 0.0}
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     folders = {name: tmp_path_factory.mktemp(name) for name in ("dinov3", "faces", "parsing", "pose")}
-    write_buffalo(folders["faces"])
-    write_detector(folders["faces"] / "det_10g.onnx", distances=np.array([0.3, 0.3, 1.3, 1.3]))
+    tiny_people.write_buffalo(folders["faces"])
+    tiny_people.write_detector(folders["faces"] / "det_10g.onnx", distances=np.array([0.3, 0.3, 1.3, 1.3]))
     setting = SlotSetting(
         device="cpu",
         dinov3=str(tiny_models.write("dinov3", folders["dinov3"])),

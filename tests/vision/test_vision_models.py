@@ -15,21 +15,12 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
-from transformers import (
-    AutoModelForZeroShotObjectDetection,
-    AutoProcessor,
-    DepthAnythingForDepthEstimation,
-    DPTImageProcessorPil,
-    GroundingDinoImageProcessorPil,
-    Sam2Model,
-    SegformerForSemanticSegmentation,
-    SegformerImageProcessorPil,
-    VitPoseForPoseEstimation,
-)
+from transformers import AutoProcessor, DPTImageProcessorPil, Sam2Model, VitPoseForPoseEstimation
 from transformers.models.dpt.image_processing_pil_dpt import get_resize_output_image_size
 
 from editjudge.core.params import ParamsError
@@ -69,7 +60,7 @@ def test_depth_is_the_model_called_by_hand(depth: Path, rng: np.random.Generator
     shapes = [(72, 96), (40, 37), (72, 96), (1, 1), (150, 60), (1, 300), (72, 96)]
     pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
     found = DepthAnything(WHERE, str(depth), batch_size=2).maps(pictures)
-    model = DepthAnythingForDepthEstimation.from_pretrained(depth).eval()
+    model = transformers.DepthAnythingForDepthEstimation.from_pretrained(depth).eval()
     processor = DPTImageProcessorPil.from_pretrained(depth)
     for rgb, near in zip(pictures, found, strict=True):
         assert near.dtype == np.uint8
@@ -110,8 +101,9 @@ def test_boxes_and_names_are_those_that_transformers_finds(detector: Path, rng: 
     """Where its phrase is of one name; the tokens between names, which it also counts, are no name's."""
     rgbs = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in ((72, 96), (40, 37), (72, 96))]
     processor = AutoProcessor.from_pretrained(detector)
-    processor.image_processor = GroundingDinoImageProcessorPil.from_pretrained(detector)  # where torchvision is, too
-    model = AutoModelForZeroShotObjectDetection.from_pretrained(detector).eval()
+    shown = transformers.GroundingDinoImageProcessorPil.from_pretrained(detector)  # where torchvision is, too
+    processor.image_processor = shown
+    model = transformers.AutoModelForZeroShotObjectDetection.from_pretrained(detector).eval()
     ours = GroundingDino(WHERE, str(detector), batch_size=2).detect(rgbs, NAMES, 0.3, 1.0)
     compared = 0
     for rgb, names, found in zip(rgbs, NAMES, ours, strict=True):
@@ -267,8 +259,8 @@ def parser(parser_folder: Path) -> FaceParser:
 
 
 def test_hair_agrees_with_the_librarys_own_processing(parser, parser_folder, textures) -> None:
-    processor = SegformerImageProcessorPil.from_pretrained(parser_folder)
-    model = SegformerForSemanticSegmentation.from_pretrained(parser_folder).eval()
+    processor = transformers.SegformerImageProcessorPil.from_pretrained(parser_folder)
+    model = transformers.SegformerForSemanticSegmentation.from_pretrained(parser_folder).eval()
     shares = []
     for rgb, found in zip(textures, parser.hair(textures, [None] * len(textures)), strict=True):
         inputs = processor([rgb], return_tensors="pt", input_data_format="channels_last")

@@ -140,9 +140,7 @@ def unused(module: str) -> frozenset[str]:
     found = set[str]()
     for folder, key in CHOSEN.get(module.rpartition(".")[2], {}).items():
         name = params.leaf(params.load(), key) if key else None
-        found |= {
-            _name(file) for file in SOURCE.joinpath(PACKAGE, *PROMPTS, folder).glob("*.yaml") if file.stem != name
-        }
+        found |= {_name(f) for f in SOURCE.joinpath(PACKAGE, *PROMPTS, folder).glob("*.yaml") if f.stem != name}
     return frozenset(found)
 
 

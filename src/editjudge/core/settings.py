@@ -138,10 +138,7 @@ def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], lis
 
 def _names(kind: Any) -> list[Any]:
     """By what a class is chosen among others: its tag, or the value of a field."""
-    return [
-        getattr(kind, "__name__", ""),
-        *(name for field in fields(kind).values() for name in get_args(field.annotation)),
-    ]
+    return [getattr(kind, "__name__", ""), *(n for own in fields(kind).values() for n in get_args(own.annotation))]
 
 
 def members(kind: Any) -> list[Any]:

@@ -37,9 +37,8 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
     if device(launch.processes) == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
         if gpus := torch.cuda.device_count():
-            print(
-                f"train_judge: {launch.processes} processes and {gpus} GPU: the training is on the CPU", file=sys.stderr
-            )
+            told = f"{launch.processes} processes and {gpus} GPU: the training is on the CPU"
+            print(f"train_judge: {told}", file=sys.stderr)
     # Through torch's launcher, in this process: killed, it takes the others with it.
     several = launch.nodes > 1
     config = LaunchConfig(

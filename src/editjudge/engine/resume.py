@@ -220,9 +220,7 @@ class _Stream:
         """Each job's number and the names that are missing, with what a worker is given. What an earlier job asks for
         is there when this one's turn comes."""
         for number, job in enumerate(jobs):
-            known = {
-                name for name, _ in job.records if name in self.asked or name in self.lost or self.cache.look(name)
-            }
+            known = {own for own, _ in job.records if own in self.asked or own in self.lost or self.cache.look(own)}
             missing = {name: payload for name, payload in job.records if name not in known}
             self.turns.append(([name for name, _ in job.records], set(missing)))
             self.asked.update(missing)

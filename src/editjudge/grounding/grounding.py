@@ -21,21 +21,9 @@ from editjudge.core.code import identity
 from editjudge.core.masks import of_rows
 from editjudge.engine import resume
 from editjudge.engine.workers import Workers, devices_of, engine
-from editjudge.grounding import instructions, settings
+from editjudge.grounding import instructions, prompts, settings
 from editjudge.grounding.instructions import Named
-from editjudge.grounding.prompts import (
-    BOXES_SCHEMA,
-    MOST_BOXES,
-    SCHEMAS,
-    Coordinates,
-    FractionBox,
-    Grounded,
-    GrounderPrompt,
-    ParserPrompt,
-    grounder_text,
-    read_boxes,
-    read_named,
-)
+from editjudge.grounding.prompts import MOST_BOXES, SCHEMAS, FractionBox, Grounded, ParserPrompt, read_boxes, read_named
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
 from editjudge.measures.annotation import slots
 from editjudge.measures.annotation.recipe import Recipe, Sought
@@ -200,16 +188,14 @@ class _Run:
         edited = {(row["key"], row["model"]): row["image"] for row in candidates if row["key"] in known}
         shown = {pair: (rows[pair[0]]["instruction"], known[pair[0]], image) for pair, image in edited.items()}
         edits = self.boxes("edited", shown, how) if where != "source" else {}
-        return {
-            pair: _joined(known[pair[0]], sources.get(pair[0], ()), edits.get(pair, ()), sizes[pair[0]])
-            for pair in edited
-        }
+        each = ((pair, pair[0]) for pair in edited)
+        return {at: _joined(known[key], sources.get(key, ()), edits.get(at, ()), sizes[key]) for at, key in each}
 
     def boxes(
         self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, records.Image]], how: Grounder
     ) -> dict[Any, Boxes]:
         """The boxes in each image; an image in which nothing is to be found has none."""
-        prompt = GrounderPrompt.load(f"grounding/grounders/{self.sought.grounder}.yaml")
+        prompt = prompts.GrounderPrompt.load(f"grounding/grounders/{self.sought.grounder}.yaml")
         place = f"grounder, {which}"
         found: dict[Any, Boxes] = {}
         sought: dict[Any, tuple[Size, tuple[str, ...]]] = {}
@@ -224,15 +210,15 @@ class _Run:
         if isinstance(how, DetectorSetting):
             wanted = [(asked[name][2], labels) for name, (_, labels) in sought.items()]
             return found | dict(zip(sought, detect(wanted, how, prompt.one, self.cache, place), strict=True))
-        form: Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
+        form: prompts.Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
         limits, inquiries = PixelLimits(how.min_pixels, how.max_pixels), dict[Any, Inquiry]()
         for name, (size, labels) in sought.items():
             instruction, _, image = asked[name]
             sent = limits.size(*size)
             read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
-            text = grounder_text(prompt, instruction, labels, sent, form)
+            text = prompts.grounder_text(prompt, instruction, labels, sent, form)
             inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
-        return found | self.ask("grounder", place, how, inquiries, BOXES_SCHEMA)
+        return found | self.ask("grounder", place, how, inquiries, prompts.BOXES_SCHEMA)
 
 
 def _read(place: str, finding: Finding) -> Any:
@@ -290,7 +276,7 @@ def _pixels(box: Any, size: Any) -> regions.Box:
 
 def detect(
     wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache, place: str
-) -> list[tuple[FractionBox, ...] | Grounded]:
+) -> list[Boxes]:
     """The boxes in each image, in the order of the names: at least one of every name, and of `one` that is wanted the
     surest; or why there are none, with `place` before the reason."""
     model = [slots.weights_version(Path(how.model)), identity(detectors.__name__)]
@@ -310,9 +296,7 @@ def detect(
     return [_found(names, meta, one, place) for (_, names), meta in zip(wanted, metas, strict=True)]
 
 
-def _found(
-    names: tuple[str, ...], meta: Mapping[str, Any], one: bool, place: str
-) -> tuple[FractionBox, ...] | Grounded:
+def _found(names: Sequence[str], meta: Mapping[str, Any], one: bool, place: str) -> Boxes:
     detected, kind, reason = meta["boxes"], "unusable", meta["reason"]
     missing = [name for n, name in enumerate(names) if all(label != n for label, *_ in detected)]
     if reason is None and missing:

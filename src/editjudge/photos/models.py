@@ -18,19 +18,10 @@ from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
 from editjudge.models.chat.settings import AnyInquirySetting, BuiltInSetting
 from editjudge.models.endpoint.spending import Account
-from editjudge.photos import locating, pool, writers
+from editjudge.photos import locating, pool, settings, writers
 from editjudge.photos.edits import Writer
 from editjudge.photos.pool import Captioner, Scorer, Seeing, embedded_captions
-from editjudge.photos.settings import (
-    Aesthetic,
-    BoxesSetting,
-    ClipSetting,
-    Instructions,
-    LaionSetting,
-    PhotoPool,
-    RegionsSetting,
-    Sam2Setting,
-)
+from editjudge.photos.settings import Aesthetic, BoxesSetting, Instructions, LaionSetting, PhotoPool, Sam2Setting
 from editjudge.vision import aesthetics, folders, segmenters
 from editjudge.vision.detectors import GroundingDino
 from editjudge.vision.encoders import ClipTowers
@@ -104,7 +95,7 @@ def _finding(wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[re
         detector, segmenter = loaded(wanted, DETECTOR, device), segmenters.EachBox(segmenters.grabcut)
         if isinstance(wanted[SEGMENTER], Sam2Setting):
             segmenter = loaded(wanted, SEGMENTER, device)
-        clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], ClipSetting) else None
+        clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], settings.ClipSetting) else None
         find = locating.Locator(how, detector, segmenter, clip, score).find
     return lambda given: [(found, None) for found in locating.told(find, given[1])]
 
@@ -153,7 +144,7 @@ class PhotoModels(ExitStack):
             return embedded_captions
         return partial(writers.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
 
-    def finder(self, setting: RegionsSetting, aesthetic: Aesthetic) -> Seeing:
+    def finder(self, setting: settings.RegionsSetting, aesthetic: Aesthetic) -> Seeing:
         """`locating.told` of rows of the pool."""
         places = {DETECTOR: setting.detector, SEGMENTER: setting.segmenter, CLIP: setting.clip}
         wanted = in_folders({AESTHETIC: aesthetic, **places})

@@ -18,15 +18,8 @@ from editjudge.engine import progress
 from editjudge.engine.resume import RecordCache, fingerprint
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, essential
 from editjudge.models.chat.settings import ChatModelSetting, EndpointSetting, HttpSetting
-from editjudge.models.endpoint.client import (
-    CallFailed,
-    Completion,
-    Connection,
-    Endpoint,
-    EndpointError,
-    Refused,
-    read_completion,
-)
+from editjudge.models.endpoint import client
+from editjudge.models.endpoint.client import CallFailed, Completion, Connection, Endpoint, EndpointError, Refused
 from editjudge.models.endpoint.pictures import DataUrls, PixelLimits
 from editjudge.models.endpoint.spending import Account, Usage, total
 
@@ -240,7 +233,7 @@ class EndpointModel:
                 chosen |= {} if instead is None else {instead: value}
             try:
                 body = functools.partial(self._body, task.question, chosen)
-                reply, requests, seconds = await self.endpoint.post("chat/completions", body, read_completion)
+                reply, requests, seconds = await self.endpoint.post("chat/completions", body, client.read_completion)
             except Refused as refusal:
                 if not self.account.used and refusal.everyones():
                     raise EndpointError(refusal.reason) from None

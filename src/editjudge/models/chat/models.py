@@ -23,17 +23,10 @@ from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import Failure, Workers, engine, gpus_apart
-from editjudge.models.chat import forms
+from editjudge.models.chat import forms, settings
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel, sampling
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
-from editjudge.models.chat.settings import (
-    ChatModelSetting,
-    EndpointSetting,
-    HttpSetting,
-    LocalSetting,
-    ServedSetting,
-    TransformersSetting,
-)
+from editjudge.models.chat.settings import ChatModelSetting, EndpointSetting, HttpSetting, LocalSetting, ServedSetting
 from editjudge.models.endpoint import pictures
 from editjudge.models.endpoint.spending import Account
 from editjudge.models.serve.launch import Running, Serving, running
@@ -61,7 +54,7 @@ def open_account(where: str, setting: ChatModelSetting) -> Account:
             raise params.ParamsError(f"{where}.model: no model in {setting.model}")
         if setting.lora and not Path(setting.lora, "adapter_config.json").is_file():
             raise params.ParamsError(f"{where}.adapter: no adapter in {setting.lora}")
-    if isinstance(setting, TransformersSetting):
+    if isinstance(setting, settings.TransformersSetting):
         engine().import_ahead(LOCAL)
     return Account(where.rpartition(".")[2], setting.price, setting.budget)
 
@@ -112,12 +105,12 @@ class Model(ExitStack):
 
     @functools.cached_property
     def _workers(self) -> Workers:
-        setting = cast(TransformersSetting, self.setting)
+        setting = cast(settings.TransformersSetting, self.setting)
         where = places(setting.workers, gpus_apart(LOCAL))
         return self.enter_context(Workers(functools.partial(_answering, setting), where, stay=True))
 
     def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
-        if isinstance(self.setting, TransformersSetting):
+        if isinstance(self.setting, settings.TransformersSetting):
             return _in_workers(asking, tasks, self._workers)
         if isinstance(self.setting, EndpointSetting):
             return EndpointModel(asking, self.setting.base_url, self.setting.key()).answer_all(tasks)
@@ -139,7 +132,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
     if isinstance(setting, ServedSetting):
         how = section(params.load(), "serve", Serving)
         parts += [how.engine, list(how.arguments)]
-    if isinstance(setting, TransformersSetting):
+    if isinstance(setting, settings.TransformersSetting):
         parts += [identity(LOCAL)]
         parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []
     return parts
@@ -189,7 +182,7 @@ def _each(chunk: list[int], replies: list[RawReply | str] | Failure) -> list[Any
 
 
 def _answering(
-    setting: TransformersSetting, device: str
+    setting: settings.TransformersSetting, device: str
 ) -> Callable[[tuple[ChatForm, Sequence[ChatTask]]], list[RawReply | str]]:
     """In a worker: the next replies to a chunk's tasks of a form."""
     from editjudge.models.chat.local_model import opened

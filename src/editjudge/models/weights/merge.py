@@ -33,17 +33,8 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import hashes_of, sha256, whole
 from editjudge.core.prompts import RECORDED, RECORDED_RUBRICS
 from editjudge.engine.workers import cores
-from editjudge.models.weights.adapter import (
-    IMAGES,
-    OLDER,
-    PROCESSOR,
-    WEIGHTS,
-    check_patterns,
-    image_settings,
-    image_sizes,
-    read_config,
-    read_json,
-)
+from editjudge.models.weights import adapter
+from editjudge.models.weights.adapter import IMAGES, OLDER, PROCESSOR, WEIGHTS, image_sizes, read_config, read_json
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
 STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "BF16"}
@@ -321,11 +312,9 @@ def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Ch
 def _known(base: Base, name: str) -> str:
     """The model's name of an adapter's tensor, which may have been trained when the model's parts had other names."""
     module, lora, part = name.removeprefix(PREFIX).partition(".lora_")
-    return (
-        f"{base.renamed(f'{module}.weight')[0].removesuffix('.weight')}{lora}{part}"
-        if lora
-        else base.renamed(module)[0]
-    )
+    if not lora:
+        return base.renamed(module)[0]
+    return f"{base.renamed(f'{module}.weight')[0].removesuffix('.weight')}{lora}{part}"
 
 
 def _by_peft(folder: Path, config: Mapping[str, Any], net: Any) -> tuple[dict[str, float], dict[str, tuple[int, ...]]]:
@@ -339,7 +328,7 @@ def _by_peft(folder: Path, config: Mapping[str, Any], net: Any) -> tuple[dict[st
         raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
     if used := [name for name, value in config.items() if value and name not in fields]:
         raise FileError(f"the adapter uses {used[0]}, which is not merged here: {config[used[0]]}")
-    check_patterns(folder, config, (name for name, _ in net.named_modules()))
+    adapter.check_patterns(folder, config, (name for name, _ in net.named_modules()))
     known = {name: value for name, value in config.items() if name in fields} | {"task_type": None}
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -425,7 +414,7 @@ def _merged(block: Block, dtype: str | None) -> torch.Tensor:
 
 def _bound_pixels(folder: Path, adapter_dir: Path) -> None:
     """Has the processor in the folder show images in the sizes of the adapter's, where that has one."""
-    sizes = image_sizes(image_settings(adapter_dir))
+    sizes = image_sizes(adapter.image_settings(adapter_dir))
     for file in (folder / name for name in PROCESSORS):  # Qwen's own checkpoints have the second, others the first
         content = read_json(file) if sizes and file.is_file() else {}
         images = content.get("image_processor") if file.name == PROCESSOR else content
