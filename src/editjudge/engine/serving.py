@@ -180,6 +180,8 @@ class Batcher(Generic[Asked, Answer]):
             await asyncio.wait([done])
             self.free.put_nowait(copy)
         error = done.exception()
+        if error is None and len(done.result()) != len(batch):
+            error = RuntimeError(f"{len(done.result())} answers to a batch of {len(batch)}")
         for number, (_, future) in enumerate(batch):
             if future.done():  # whose asker was cancelled
                 continue

@@ -14,6 +14,7 @@ from editjudge.core import code, hub, params
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.records import in_groups
 from editjudge.core.settings import known, read
+from editjudge.engine import local
 from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
 from editjudge.engine.workers import Failure, Workers, devices_of, workers_for
@@ -103,7 +104,10 @@ class ChatJudge(Judge):
 
     def _verdicts(self, dimension: Dimension, kind: Sequence[str], of: Sequence[Question]) -> list[Verdict]:
         """kind: their task, and the names of what else is shown."""
-        if asked := style(self.form, dimension, kind[0]).showing(kind[1:]):
+        words = style(self.form, dimension, kind[0])
+        if lacking := sorted(name for name in {*words.images} - {*kind[1:]} if name.startswith("source_")):
+            return [Verdict(question.key, reason=f"{self.form} shows {lacking[0]}: there is none") for question in of]
+        if asked := words.showing(kind[1:]):
             return [*map(protocol.majority, self.model.answers(asked, of))]
         return [Verdict(question.key, reason=protocol.several(question)) for question in of]
 
@@ -272,10 +276,12 @@ class ScorerJudge(Judge):
 
 
 def copies_of(where: str, given: Any, copies: int) -> list[Callable[[], protocol.Scorer]]:
-    """What opens so many copies of the scorer that `where` (scorers.<name>) describes, on the GPUs that it may have in
-    turn; 0: one on each. ParamsError, and FileError where its model is loaded."""
+    """What opens so many copies of the scorer that `where` (scorers.<name>) describes, in this process, on this
+    machine's GPUs that it may have in turn; 0: one on each. ParamsError, and FileError where its model is loaded."""
     setting = read(where, ScorerEntry, given)
     devices = places(where, setting)
+    if setting.device == "auto" and devices != ["cpu"]:
+        devices = [f"cuda:{n}" for n in range(local.gpus())] or ["cpu"]  # with Ray the others are other machines'
     return [partial(_opened, where, setting, devices[n % len(devices)]) for n in range(copies or len(devices))]
 
 

@@ -200,7 +200,9 @@ class Scorer(Protocol):
 @runtime_checkable
 class Preparing(Protocol):
     """A scorer that does without its model what it can do of an edit, and of a batch: in any thread, ahead of `score`,
-    which takes what comes of it in place of the other."""
+    which takes what comes of it in place of the other. batch_size: edits that go through the model at once."""
+
+    batch_size: int
 
     def prepare(self, edit: Edit) -> Edit: ...
     def together(self, edits: Sequence[Edit]) -> Sequence[Edit]: ...

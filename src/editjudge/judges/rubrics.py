@@ -104,8 +104,9 @@ class Rubric(OwnWords):
         has = edits[0].images.keys() | edits[0].texts.keys()
         user = tuple(part for part in self.user if {*OPTIONAL.findall(part)} <= has)
         texts = [{name: prompts.plain(text) for name, text in edit.texts.items()} for edit in edits]
-        told = {e.key: {"instruction": e.instruction} | own for e, own in zip(edits, texts, strict=True)}
-        return replace(self, user=user, told=told), [replace(edit, instruction=edit.key) for edit in edits]
+        words = [{"instruction": edit.instruction} | own for edit, own in zip(edits, texts, strict=True)]
+        numbered = [replace(edit, instruction=str(n)) for n, edit in enumerate(edits)]  # an edit may have no key
+        return replace(self, user=user, told={str(n): own for n, own in enumerate(words)}), numbered
 
     @cached_property
     def schema(self) -> dict[str, Any]:

@@ -44,9 +44,10 @@ class OwnWords(prompts.Prompt):
 
     def showing(self, names: Iterable[str]) -> Self | None:
         """The same words with more sources (`source_2`, ...) behind the first, but for those that they name already.
-        None: they are somebody's, and stay as they are."""
+        None: they are somebody's, and stay as they are, or would show more than MOST_IMAGES."""
         new = [f"{{{name}}}" for name in names if name.startswith("source_") and name not in self.images]
-        if not new or not isinstance(self.user, str):
+        most = len(self.images) + len(new) * self.images.count("source")
+        if not new or not isinstance(self.user, str) or most > MOST_IMAGES:
             return None if new else self
         parts = [f"{{{part}}}" if n % 2 else part for n, part in self._parts]
         return replace(self, user=tuple(p for part in parts for p in (part, *(new if part == "{source}" else []))))

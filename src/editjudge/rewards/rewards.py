@@ -96,7 +96,8 @@ class RewardService:
         self.turning, ask = asyncio.Lock(), self.compare if self.compares else self.score
         answers = [partial(ask, copy) for copy in range(len(self.scorers))]
         ready = self.together if isinstance(self.scorers[0], Preparing) else None
-        self.batcher = Batcher[Any, Any](answers, self.how.batch_size, 0, self.how.gathering, ready)
+        most = min(self.how.batch_size, self.scorers[0].batch_size) if ready else self.how.batch_size
+        self.batcher = Batcher[Any, Any](answers, most, 0, self.how.gathering, ready)
         async with self.batcher.running():
             await self.of_each(self.open)
             yield
@@ -123,7 +124,7 @@ class RewardService:
         """Lets go of the scorer once all that was asked is answered, or opens it again; named as vLLM's."""
         self.admit(request)
         async with self.turning:
-            if to_sleep != self.asleep:
+            if to_sleep or self.asleep:  # asleep already: what a failed wake-up has opened is let go of
                 self.asleep = True
                 while self.metrics.pending:
                     await asyncio.sleep(0.01)
@@ -213,8 +214,9 @@ class RewardService:
         except ValidationError as error:
             raise serving.invalid(error) from None
         edits = await run_in_threadpool(asked.edits, self.served)
+        count = sum(math.comb(len(group), 2) for group in groups.groups(edits)) if self.compares else 0
+        place.take(max(len(edits) - 1, count - 1, 0), "comparisons" if self.compares else "edits")
         pairs = groups.pairs(edits) if self.compares else []
-        place.take(max(len(edits) - 1, len(pairs) - 1, 0), "comparisons" if self.compares else "edits")
         shown = [() if isinstance(each, Unscored) else [*map(bytes, each.images.values())] for each in edits]
         sizes = await run_in_threadpool(lambda: [*map(serving.decoded_size, shown)])
         if self.compares:
@@ -250,7 +252,9 @@ class RewardService:
     def score(self, copy: int, edits: Sequence[Edit]) -> list[Score | Unscored]:
         self.metrics.batches.inc()
         self.metrics.batch_edits.inc(len(edits))
-        return self.scorers[copy].score(edits)
+        found: list[Score | Unscored] = self.scorers[copy].score(edits)
+        self.forget(copy)
+        return found
 
     def compare(self, copy: int, asked: Sequence[Sequence[tuple[Edit, Edit]]]) -> list[list[BothOrders]]:
         """The verdicts on each request's pairs; all are asked about at once, each in both orders."""
@@ -259,7 +263,12 @@ class RewardService:
         self.metrics.batch_edits.inc(len(questions))
         about = () if self.how.reward == WIN_RATE else (self.how.reward,)
         found = iter(self.scorers[copy].compare(questions, *about))
+        self.forget(copy)
         return [[next(found) for _ in each] for each in asked]
+
+    def forget(self, copy: int) -> None:
+        if isinstance(self.scorers[copy], Judge):
+            self.scorers[copy].account.forget()
 
     def reward(self, answer: Score | Unscored) -> Reward:
         """The answer, if its numbers are finite, with the reward that params.yaml chooses."""

@@ -104,6 +104,13 @@ class Account:
         self.used[name] = usage
         (self.unread.discard if read else self.unread.add)(name)
 
+    def forget(self) -> None:
+        """Lets go of the names of answers where no budget counts them, for who answers for days: the last one alone
+        stays, since something has been answered."""
+        if not any(vars(self.budget).values()):
+            self.used = dict([*self.used.items()][-1:])
+            self.unread &= self.used.keys()
+
     def left(self) -> int:
         """How many more questions the budget surely allows."""
         questions = self.budget.questions - len(self.used) if self.budget.questions else sys.maxsize

@@ -181,6 +181,8 @@ def command(checkpoint: LocalSetting, how: Serving, port: int) -> list[str]:
     adapter, least, most = checkpoint.lora, checkpoint.min_pixels, checkpoint.max_pixels
     where = {"host": how.host, "port": port, "dtype": checkpoint.dtype}
     if how.engine == "transformers":
+        if how.arguments:
+            raise ServingError("serve.arguments are flags of vLLM, and serve.engine is transformers: leave them out")
         told = where | {"model": checkpoint.model, "adapter": adapter, "thinking": checkpoint.enable_thinking}
         told |= {"batch_size": checkpoint.batch_size, "max_model_len": how.max_model_len, "images": how.images}
         told |= {"min_pixels": least, "max_pixels": most}
