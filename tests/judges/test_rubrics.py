@@ -4,6 +4,7 @@ import json
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.judges import readings
 from editjudge.judges.protocol import Edit, Score, Unscored, winner_of
-from editjudge.judges.rubrics import DIMENSIONS, REASON, Rubric, load, pointwise
+from editjudge.judges.rubrics import DIMENSIONS, REASON, Rubric, load, pointwise, questions
 from editjudge.models.chat.forms import RawReply
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
@@ -246,3 +247,15 @@ def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning
 def test_the_higher_score_wins_and_a_missing_one_gives_no_winner(a, b, margin, winner, reason):
     first, second = (Unscored(side) if isinstance(side, str) else Score(side, {}) for side in (a, b))
     assert winner_of(first, second, margin) == (winner, reason)
+
+
+def test_each_edit_of_a_turn_with_pictures_has_its_own_instruction() -> None:
+    """Those of a service have no keys."""
+    rubric = replace(
+        next(iter(questions("brief", "add").calls.values())),
+        user=("{source}", "{source_2}", "{edited}", "{instruction}"),
+    )
+    edits = [Edit(text, b"s", b"e", more={"source_2": b"t"}) for text in ("make it red", "remove the cat")]
+    words, asked = rubric.about(edits)
+    for edit, one in zip(edits, asked, strict=True):
+        assert edit.instruction in str(words.messages(one.instruction))

@@ -69,6 +69,9 @@ def test_own_words_show_more_sources_behind_the_first_and_published_ones_do_not(
     assert texts(more.messages("x")).replace("[image]" * 3, "[image]") == texts(own.messages("x"))
     assert own.showing(["truth"]) is own
     assert replace(own, user=tuple(f"{{{image}}}" for image in own.images)).showing(["source_2"]) is None
+    assert own.showing([f"source_{n}" for n in range(2, 6)]) is not None
+    twice = replace(own, user=f"{{source}}\n{own.user}")
+    assert twice.showing([f"source_{n}" for n in range(2, 6)]) is None, "more than nine images"
 
 
 def test_the_trained_judges_question_is_its_own(tmp_path):

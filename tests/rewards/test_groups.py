@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import requests
+import yaml
 from cases import each_row
 from pictures import picture
 from pixel_scorer import SETTING, PixelScorer, Served
@@ -31,7 +32,7 @@ from editjudge.judges.protocol import (
     combine_all,
     in_both_orders,
 )
-from editjudge.models.endpoint.spending import Account
+from editjudge.models.endpoint.spending import Account, Budget
 from editjudge.rewards import groups
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
@@ -119,11 +120,11 @@ def test_every_form_that_sends_groups_gets_win_rates_of_one_question_a_request(t
         alone = {"requests": [{"history": turns[0], "required_rewards": ["likeness"]}]}
         [error] = requests.post(f"{served.url}/score", json=alone, timeout=60).json()["errors"]
         assert error == {"likeness": "it is the only scored edit of its source and instruction"}
-        many = {"edits": bodies["/score"][0]["edits"][:1] * 46}
-        refused = requests.post(f"{served.url}/score", json=many, timeout=60)
-        assert (refused.status_code, refused.json()["error"]) == (
-            400, "1035 comparisons in a request, more than the limit of 1024"
-        )  # fmt: skip
+        small = {"instruction": "x", "source": "AAAA", "edited": "AAAA"}
+        for count, asked in ((46, 1035), (4000, 7_998_000)):  # which are counted, and not made
+            refused = requests.post(f"{served.url}/score", json={"edits": [small] * count}, timeout=60)
+            assert refused.status_code == 400
+            assert refused.json()["error"] == f"{asked} comparisons in a request, more than the limit of 1024"
         for path in ("sleep", "wake_up"):
             assert requests.post(f"{served.url}/{path}", timeout=60).status_code == 200
         again = requests.post(f"{served.url}/compute", json=bodies["/compute"][0], timeout=60).json()["rewards"]
@@ -178,3 +179,27 @@ def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
         for dimension in get_args(Dimension):
             [both] = judge.compare(groups.questions([(of_two, of_two)]), dimension)
             assert str(both.combined.reason).count(why) == 2
+
+
+def test_a_prompt_that_shows_a_source_more_than_there_is_has_no_verdict(workdir: Path, base_dir: Path) -> None:
+    own = {
+        "version": 1,
+        "source": "ours",
+        "system": "",
+        "user": ["{source}", "{source_2}", "{a}", "{b}", "{instruction}"],
+    }
+    Path("two.yaml").write_text(yaml.safe_dump(own | {"reply": ["winner"]}))
+    model = {"backend": "transformers", "model": str(base_dir), "workers": 1, "rule": "agreement", "prompt": "two.yaml"}
+    with opening.find_judge({"judges": {"two": model}}, "two") as judge:
+        [both] = judge.compare(groups.questions([(Edit("x", picture(1), picture(2)),) * 2]))
+    assert str(both.combined.reason).count("two.yaml shows source_2: there is none") == 2
+
+
+def test_a_service_forgets_what_no_budget_counts() -> None:
+    free, paid = Account("free"), Account("paid", budget=Budget(questions=9))
+    for account in (free, paid):
+        for n in range(5):
+            account.use(str(n), None, read=n > 0)
+        account.forget()
+    assert (list(free.used), free.unread) == (["4"], set())
+    assert (len(paid.used), paid.left()) == (5, 4)

@@ -478,6 +478,7 @@ def test_a_sleep_waits_for_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_full_batch_is_made_ready_while_the_scorer_is_busy() -> None:
     class Ahead(PixelScorer):
         ready: ClassVar[list[int]] = []
+        batch_size = 12  # fewer than the service's 16: more would be made ready in vain
 
         def prepare(self, edit: Edit) -> Edit:
             return edit
@@ -494,17 +495,18 @@ def test_a_full_batch_is_made_ready_while_the_scorer_is_busy() -> None:
         other.scorer.go.clear()
         edits = [("x", picture(n), picture(n + 1)) for n in range(40)]
         asked = threads.submit(reward_client.score, other.url, edits)
-        wait_until(lambda: other.scorer.ready == [16, 16])
+        wait_until(lambda: other.scorer.ready == [12, 12])
         assert other.scorer.begun == 1
         other.scorer.go.set()
         assert [each["overall"] for each in asked.result()] == [expected(*edit[1:]).overall for edit in edits]
-        assert other.scorer.ready == other.scorer.batches == [16, 16, 8]
+        assert other.scorer.ready == other.scorer.batches == [12, 12, 12, 4]
 
 
 def test_copies_answer_beside_each_other() -> None:
     """Whichever is free has the next batch; all sleep and wake."""
     copies = [PixelScorer(), PixelScorer()]
-    service = RewardService([partial(copies.__getitem__, n) for n in range(2)], "pixels", RewardSetting(**SETTING))
+    opened: list[Any] = [partial(copies.__getitem__, n) for n in range(2)]
+    service = RewardService(opened, "pixels", RewardSetting(**SETTING))
     with Served(service.app()) as served, ThreadPoolExecutor(1) as threads:
         copies[0].go.clear()
         held = threads.submit(reward_client.score, served.url, [("x", picture(1), picture(2))])
@@ -517,6 +519,11 @@ def test_copies_answer_beside_each_other() -> None:
         assert held.result()[0]["overall"] == expected(picture(1), picture(2)).overall
         assert requests.post(f"{served.url}/sleep", timeout=60).ok
         assert service.scorers == [None, None]
+        opened[1] = lambda: Path("gone").read_text()
+        assert requests.post(f"{served.url}/wake_up", timeout=60).status_code == 500
+        assert requests.post(f"{served.url}/sleep", timeout=60).ok
+        assert service.scorers == [None, None], "the copy that had woken, too"
+        opened[1] = partial(copies.__getitem__, 1)
         assert requests.post(f"{served.url}/wake_up", timeout=60).ok
         assert service.scorers == copies
 
