@@ -112,7 +112,10 @@ def carry_out(job: TrainingJob) -> None:
     """Prepares the training and carries it out, here or in processes of its own; at the end its folder goes away."""
     import torch
 
-    rows, base = job.read_rows(), job.base()
+    rows = job.read_rows()
+    if not rows:
+        raise FileError(f"{job.table} has no row that {job.section} could learn from")
+    base = job.base()
     os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
     if job.ahead:
         engine().import_ahead(job.ahead)
