@@ -72,7 +72,7 @@ def test_every_slot_gave_what_it_must(killed: dict[str, Any], played: dict[str, 
 
 
 def test_stages_started_each_roles_server_and_left_none(played: dict[str, Any]) -> None:
-    """As vLLM is started; each thing was asked once."""
+    """As vLLM is started; no server was asked a thing twice. (Two tasks may ask their own about one photograph.)"""
     asked = played["asked"]
     assert {each["role"] for each in asked} == {"parser", "grounder", "captioner", "writer"}
     assert {each["status"] for each in asked} == {200}

@@ -71,7 +71,8 @@ class Vllm:
                 return Response(await reply.read(), reply.status, media_type="application/json")
         found = await grounding_server.chat(request)
         name = hashlib.sha256(json.dumps(turns).encode()).hexdigest()
-        print(json.dumps({"role": role, "asked": name, "status": found.status_code}), flush=True)
+        told = {"role": role, "asked": f"{self.port} {name}", "status": found.status_code}
+        print(json.dumps(told), flush=True)
         return found
 
     async def health(self, _request: Request) -> Response:
