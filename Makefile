@@ -15,7 +15,7 @@
 # make wheel   the wheel, in dist/; in an environment and a folder of its own it compares two pictures
 # make audit   licences of all packages, and their known vulnerabilities as PyPI lists them
 # make sbom    what is installed, with licences, as sbom.json in CycloneDX's form
-# make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
+# make rehearsal [GPUS=8]  the published setting with tiny models on a CPU, placed as on so many GPUs; a second call goes on where the first one ended
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -184,8 +184,9 @@ gpu: $(VENV)/bin/uv vllm
 vllm-lock: setup
 	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade --generate-hashes - -o configs/vllm.lock
 
+GPUS := 8
 rehearsal: setup-dev
-	PYTHONPATH=. python tests/helpers/rehearsal.py work/rehearsal
+	PYTHONPATH=. python tests/helpers/rehearsal.py work/rehearsal/$(GPUS) --gpus $(GPUS)
 
 # In an environment of its own, as new as it can be. A version that PyPI does not know is an error: nobody looked at it.
 audit: setup-dev

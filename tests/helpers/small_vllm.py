@@ -2,11 +2,13 @@
 
 No tiny model has all forms of reply: what parsers, grounders, captioners and writers are asked is answered as
 grounding_server does, and told in a line of the log. All else goes to the embedded server of the same checkpoint,
-which starts with the first such question."""
+which starts with the first such question. The log's first line says what vLLM would start: so many copies, each on so
+many of the GPUs that it sees (by SEEN)."""
 
 import functools
 import hashlib
 import json
+import os
 import sys
 from contextlib import ExitStack
 from typing import Any
@@ -50,6 +52,8 @@ class Vllm:
             max_pixels=size.get("longest_edge", 0),
         )
         assert set(flags) == set(NOT_TOLD), "a flag that nobody here knows"
+        placed = {"copies": int(flags["data-parallel-size"]), "each": int(flags["tensor-parallel-size"])}
+        print(json.dumps(placed | {"sees": os.environ.get("SEEN")}), flush=True)
         self.opened = ExitStack()
 
     @functools.cached_property
@@ -67,7 +71,8 @@ class Vllm:
                 return Response(await reply.read(), reply.status, media_type="application/json")
         found = await grounding_server.chat(request)
         name = hashlib.sha256(json.dumps(turns).encode()).hexdigest()
-        print(json.dumps({"role": role, "asked": name, "status": found.status_code}), flush=True)
+        told = {"role": role, "asked": f"{self.port} {name}", "status": found.status_code}
+        print(json.dumps(told), flush=True)
         return found
 
     async def health(self, _request: Request) -> Response:

@@ -193,6 +193,9 @@ assert not group.is_initialized()
 
 
 def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(project: Project):
+    project("empty", {})
+    with pytest.raises(ValueError, match=r"^data/train_pairs.* has no row that train_judge could learn from"):
+        runs.carry_out(train_judge.job())
     shown = pictures(7)
     shown |= {("bad", "p3"): png(3, 32, 32)[:200], ("good", "p5"): images.encode_png(np.zeros((1, 201, 3), np.uint8))}
     shown |= {("bad", "p1"): None}
