@@ -495,8 +495,7 @@ def test_a_full_batch_is_made_ready_while_the_scorer_is_busy() -> None:
         other.scorer.go.clear()
         edits = [("x", picture(n), picture(n + 1)) for n in range(40)]
         asked = threads.submit(reward_client.score, other.url, edits)
-        wait_until(lambda: other.scorer.ready == [12, 12])
-        assert other.scorer.begun == 1
+        wait_until(lambda: other.scorer.ready == [12, 12] and other.scorer.begun == 1)
         other.scorer.go.set()
         assert [each["overall"] for each in asked.result()] == [expected(*edit[1:]).overall for edit in edits]
         assert other.scorer.ready == other.scorer.batches == [12, 12, 12, 4]

@@ -206,7 +206,19 @@ def chat_app() -> Starlette:
 
 def reward_app() -> Starlette:
     scorer: Any = SimpleNamespace(dimensions=(), score=lambda edits: [Score(1.0, {}) for _ in edits])
-    how = RewardSetting(HOST, 0, 16, 0.0, 64, 8, 1, "overall", "HOSTILE_KEY", "none", False)
+    how = RewardSetting(
+        host=HOST,
+        port=0,
+        batch_size=16,
+        gathering=0.0,
+        most_waiting=64,
+        most_megabytes=8,
+        stop_seconds=1,
+        reward="overall",
+        api_key_env="HOSTILE_KEY",
+        sources="none",
+        allow_pickle=False,
+    )
     with patch.dict("os.environ", HOSTILE_KEY=KEY):
         return RewardService([lambda: scorer], "nothing", how).app()
 
