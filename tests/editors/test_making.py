@@ -113,9 +113,9 @@ def test_workers_get_the_gpus_that_the_stage_may_use(monkeypatch: pytest.MonkeyP
 SOURCE = np.full((768, 1024, 3), 200, np.uint8)
 
 
-def kind_of(edited: object, source: np.ndarray = SOURCE) -> str | None:
+def kind_of(edited: Any, source: np.ndarray = SOURCE) -> str | None:
     try:
-        protocol.check(source, edited)  # type: ignore[arg-type]
+        protocol.check(source, edited)
     except EditFailed as error:
         return error.kind
     return None
