@@ -11,6 +11,11 @@ from clone import Clone
 
 from tools.trials import at_rest, faults
 
+GRAPH = pytest.mark.nightly(
+    "tools/trials", "dvc.yaml", "params.yaml", "profiles/small.yaml",
+    *(f"src/editjudge/{room}" for room in ("core", "engine", "stages")),
+)  # fmt: skip
+
 
 @pytest.fixture
 def repository(small_graph: Path, tmp_path: Path) -> Iterator[Clone]:
@@ -18,10 +23,7 @@ def repository(small_graph: Path, tmp_path: Path) -> Iterator[Clone]:
     shutil.rmtree(tmp_path / "copy")
 
 
-@pytest.mark.nightly(
-    "tools/trials/faults.py", "dvc.yaml", "params.yaml", "profiles/small.yaml",
-    *(f"src/editjudge/{room}" for room in ("core", "engine", "stages")),
-)  # fmt: skip
+@GRAPH
 def test_faults_are_survived(repository: Clone) -> None:
     """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
     before = faults.results(repository.folder)
@@ -36,6 +38,7 @@ def test_faults_are_survived(repository: Clone) -> None:
     assert "Traceback" not in said
 
 
+@GRAPH
 def test_damage_at_rest_is_found(repository: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every kind of kept file, a flipped bit and a cut; the long form tries five hundred."""
     monkeypatch.chdir(repository.folder)

@@ -76,6 +76,7 @@ def losses(folder: Path) -> np.ndarray:
     return np.loadtxt(folder / "plots/train_loss.csv", delimiter=",", skiprows=1, ndmin=2)[:, 1]
 
 
+@TRAINING
 def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     """SIGKILL at a random moment after a random checkpoint; of 24 pairs 18 are trained on."""
     pairs, fewer = pictures(24), {"max_steps": 8, "eval_every": 3}
