@@ -3,6 +3,7 @@
 The published form of edits is files named `<model>/<key>.png` with a metadata.jsonl beside them. Of a gallery nothing
 that exists is overwritten."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -95,7 +96,11 @@ def export_pairs(*, out: Path) -> None:
 
     Args:
         out: A Parquet file; replaced if it exists."""
-    _write(out, with_images(records.read(Path("data/train_pairs.parquet"), "train_pairs")), FORM)
+    every = records.read(Path("data/train_pairs.parquet"), "train_pairs")
+    pairs = [pair for pair in every if not pair.get("shown")]
+    if several := len(every) - len(pairs):
+        print(f"{several} of {len(every)} pairs are left out: the form has one source, not several", file=sys.stderr)
+    _write(out, with_images(pairs), FORM)
 
 
 def conditioned(file: Path, bounds: tuple[float, float] | None) -> Iterator[records.Row]:

@@ -67,7 +67,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     pictures = PageImages(folder, section(values, "report", ReportSetting).image_side)
     for prompt in progress(prompts, len(prompts), f"gallery of {task}"):
         own, row = by_key.get(prompt.key, []), rows[prompt.key]
-        prompt.show(row["instruction"], row["image"], row["regions"], pictures)
+        prompt.show(row, row["image"], pictures)
         for edit in own:
             report.show_edit(prompt, edit, pictures)
         done = [edit for edit in own if edit["image"]]

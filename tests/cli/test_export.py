@@ -32,6 +32,7 @@ def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shown = {(model, f"p{i}"): png(100 * n + i) for i in range(70) for n, model in enumerate(("source", "good", "bad"))}
     pairs = [training_pairs.pair(i) for i in range(70)]
     pairs[0] |= {"damage_a": 0.0, "damage_b": 2.5}
+    pairs[69] |= {"shown": [{"name": "source_2", "sha256": "0" * 64}]}  # the published form has one source
     training_pairs.write(workdir, pairs, shown)
     return workdir
 
@@ -40,7 +41,7 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path):
     program.run(COMMAND)
     assert [path.name for path in (project / "out").iterdir()] == ["pairs.parquet"]
     items = forms.load("ours", {"form": "vcreward", "path": str(project / "out/pairs.parquet")})
-    assert len(items) == 70
+    assert len(items) == 69
     assert (items[1].key, items[1].models, items[1].verdict) == ("k1", ("bad", "good"), "Image B")
     assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))
     assert items[1].cluster == "a photo"

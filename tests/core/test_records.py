@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,9 +48,29 @@ def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dic
 def test_rows_written_as_they_come_are_the_table_written_at_once(tmp_path: Path, count: int) -> None:
     rows = [pair(str(number)) for number in range(count)]
     records.write(tmp_path / "a.parquet", iter(rows), "raw_pairs")
-    table = pa.Table.from_pylist(rows, schema=records.arrow_schema("raw_pairs"))
-    pq.write_table(table, tmp_path / "b.parquet", row_group_size=64, compression="zstd", store_schema=False)
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert (tmp_path / "a.parquet").read_bytes() == at_once(rows, tmp_path / "b.parquet", but=["shown"])
+
+
+def at_once(rows: list[dict], file: Path, but: Sequence[str] = ()) -> bytes:
+    table = pa.Table.from_pylist(rows, schema=records.arrow_schema("raw_pairs", but))
+    pq.write_table(table, file, row_group_size=64, compression="zstd", store_schema=False)
+    return file.read_bytes()
+
+
+def test_an_optional_column_is_written_where_a_row_has_it_however_late_it_comes(tmp_path: Path) -> None:
+    file, shown = tmp_path / "a.parquet", [{"name": f"source_{n}", "image": b"%d" % n} for n in (2, 3)]
+    rows = [pair(str(n), **({"shown": shown} if n == 150 else {})) for n in range(200)]
+    records.write(file, rows, "raw_pairs")
+    assert file.read_bytes() == at_once(rows, tmp_path / "b.parquet")
+    assert records.read(file, "raw_pairs") == [row | {"shown": row.get("shown")} for row in rows]
+    left = list(records.iterate(file, "raw_pairs", "image"))[150]
+    assert {name: bytes(image) for name, image in records.references(left).items()} == {
+        "source_2": b"2",
+        "source_3": b"3",
+    }
+    records.write(file, rows[:150], "raw_pairs")
+    assert "shown" not in pq.read_schema(file).names
+    assert {each.name for each in tmp_path.iterdir()} == {"a.parquet", "b.parquet"}
 
 
 def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

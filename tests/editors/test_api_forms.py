@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, get_args
@@ -20,6 +20,7 @@ from PIL import Image, ImageOps
 from editjudge.core import images
 from editjudge.core.settings import read
 from editjudge.editors import making
+from editjudge.editors.api import form
 from editjudge.editors.api.editor import ApiEditor
 from editjudge.editors.protocol import Outcome, Request
 from editjudge.editors.settings import Api, ApiSetting, decides
@@ -152,11 +153,13 @@ def provider(api: str, **behave: list[str]) -> Iterator[tuple[Provider, str]]:
         yield own, f"http://127.0.0.1:{server.server_port}/v1"
 
 
-def edited(api: str, url: str, prompts: list[str], **changes: Any) -> tuple[list[Outcome], ApiEditor]:
+def edited(
+    api: str, url: str, prompts: list[str], more: Sequence[bytes] = (), **changes: Any
+) -> tuple[list[Outcome], ApiEditor]:
     plain = {"kind": "api", "api": api, "base_url": url, "model": "m", "seed": 1, "timeout": 2.0, "tries": 2}
     how = read("editors.a", ApiSetting, plain | {"api_key_env": "EDIT_KEY"} | CASES[api].settings | changes)
     editor, kept = ApiEditor(how, "a"), {}
-    requests = [Request(f"k{n}", prompt, SOURCE, None, "data", n) for n, prompt in enumerate(prompts)]
+    requests = [Request(f"k{n}", prompt, SOURCE, None, "data", n, tuple(more)) for n, prompt in enumerate(prompts)]
     editor.edit_many(enumerate(requests), kept.__setitem__)
     return [kept[n] for n in range(len(prompts))], editor
 
@@ -200,6 +203,19 @@ def test_a_budget_is_kept_and_a_source_that_is_no_image_is_not_sent(api: str) ->
         kept, editor = edited(api, url, [f"p{n} x" for n in range(5)], budget={"images": 2}, max_in_flight=1)
     assert Counter(outcome.kind for outcome in kept) == {None: 2, "budget": 3}
     assert (editor.report()["requests"], sum(server.came.values())) == (2, 2)
+
+
+@pytest.mark.parametrize("api", CASES)
+def test_several_sources_are_sent_in_their_order_to_who_takes_them(api: str) -> None:
+    pictures = [SOURCE, negative(SOURCE), negative(SOURCE, (64, 48))]
+    field = "image_urls[]" if api in ("fal", "replicate") else None
+    with provider(api) as (server, url):
+        (one,), _ = edited(api, url, ["p0 x"], more=pictures[1:])
+        assert (one.kind, one.reason) == ("several_sources", "3 source images: this editor takes 1")
+        assert not server.came
+    asked = form.Asked(pictures, "p0 x", "m", {}, field)
+    sent = import_module(f"editjudge.editors.api.forms.{api}").FORM.write(asked).decode()
+    assert sorted(places := [sent.index(encoded(each)) for each in pictures]) == places
 
 
 def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -> None:

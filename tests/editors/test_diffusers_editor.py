@@ -26,12 +26,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
+from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.editors.diffusers.editor import DiffusersEditor, call_arguments, check, size_of_edit
+from editjudge.editors.diffusers.editor import LAST, SEVERAL, DiffusersEditor, call_arguments, check, size_of_edit
 from editjudge.editors.diffusers.mends import mark_picture_tokens, quoted_parts
-from editjudge.editors.protocol import Edited, EditFailed, Request
+from editjudge.editors.protocol import LASTING, Edited, EditFailed, Request
 from editjudge.editors.settings import DiffusersSetting, Resolution
 
 CHRONO = "ChronoEditPipeline"
@@ -119,6 +120,28 @@ def test_instruction_reaches_the_tokenizer_unchanged(pipeline, instruction, edit
     editor(pipeline).edit(ask(pipeline, instruction=instruction))
     asked = json.dumps(instruction, ensure_ascii=False)[1:-1] if pipeline == "BriaFiboEditPipeline" else instruction
     assert asked in "".join(read)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_each_of_several_sources_counts_and_the_first_decides_the_size(pipeline: str, editor: Load) -> None:
+    model, pictures = editor(pipeline), [np.full((160, 64, 3), (255, 20, 20)), np.full((96, 160, 3), (10, 10, 200))]
+    others = tuple(images.encode_png(each.astype(np.uint8)) for each in pictures)
+    if pipeline not in SEVERAL:
+        with pytest.raises(EditFailed, match="3 source images: this editor takes 1") as failed:
+            model.edit(ask(pipeline, more=others))
+        assert failed.value.kind in LASTING
+        return
+    made = [model.edit(ask(pipeline, more=more)).image for more in ((), others[:1], others[1:], others)]
+    assert [each.shape for each in made] == [(96, 128, 3)] * 4
+    assert len({each.tobytes() for each in made}) == 4
+
+
+@pytest.mark.parametrize("pipeline", LAST)
+def test_a_pipeline_that_follows_the_last_source_is_told_the_size_of_the_first(pipeline: str, fresh: Load) -> None:
+    model = fresh(pipeline, resolution={"rule": "pipeline"})
+    tall = ask(pipeline, (64, 128)).image
+    alone, both = (model.edit(ask(pipeline, (128, 64), more=more)) for more in ((), (tall,)))
+    assert alone.image.shape == both.image.shape
 
 
 def test_longcat_reads_quoted_text_by_the_letter() -> None:

@@ -1,11 +1,11 @@
 """A small OpenAI-compatible images/edits server for the tests: `python edit_server.py '{"delay": 0.05}'` prints its
 port.
 
-It answers with the negative of the image that was sent. Settings: delay (s); failures, the share of requests that fail,
-by the prompt and how often it came, evenly by 429 with Retry-After 0.2, 500, hanging and a cut connection; behave, what
-each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS; key; port;
-journal, a file that gets each prompt as it comes. GET /log: what came; GET /image: an image for answers that give an
-address."""
+It answers with the negative of the first image that was sent. Settings: delay (s); failures, the share of requests that
+fail, by the prompt and how often it came, evenly by 429 with Retry-After 0.2, 500, hanging and a cut connection;
+behave, what each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS;
+key; port; journal, a file that gets each prompt as it comes. GET /log: what came; GET /image: an image for answers that
+give an address."""
 
 import asyncio
 import base64
@@ -119,7 +119,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
         data = bytes(await part.read())
         parts.append([part.name, part.filename, part.headers.get("Content-Type"), data])
     fields = {name: data for name, filename, _, data in parts if filename is None}
-    [source] = [data for _, filename, _, data in parts if filename is not None]
+    source = next(data for _, filename, _, data in parts if filename is not None)
     prompt = fields["prompt"].decode()
     came[prompt] += 1
     if "journal" in settings:

@@ -102,6 +102,13 @@ def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: None) -> None:
     assert {row["rule"].partition(":")[0] for row in rows} >= {"input", "bad_editor"}
     assert not {row["rule"].partition(":")[0] for row in rows} & {"truth", "augmented", "unlike_truth"}
     assert without.report["thresholds"] == [{"clip_i": None, "dino_i": None, "percentile": 50.0}]
+    file = Path("data/pools/tone_transfer.parquet")
+    prompts = [row | {"shown": [{"name": "source_2", "image": row["image"]}]} for row in records.read(file, "pools")]
+    records.write(file, [*prompts[:1], *scenes.make_pairs("tone_transfer", "train", 4, 64, 5)[1:]], "pools")
+    setting, several = read("scorer_data.x", AdieeSource, GIVEN | {"truth": None}), sink()
+    fewer = list(adiee.rows(setting, several))
+    assert len({row["prompt"] for row in fewer}) == len({row["prompt"] for row in rows}) - 1
+    assert several.dropped["several source images"] == len(setting.editors)
 
 
 def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(pool, tmp_path) -> None:
@@ -272,6 +279,7 @@ def test_scores_that_are_none(values: dict[str, Any], words: str):
 RULES = [AreaRule("unedit_area", "ssim", 1, 0.6, -0.2)]
 TIERS = PairsSetting(mode="three_tiers", margin=0.3, least_change=6.0, prompts_per_task=9, seed=1, thresholds={})
 PROMPTS = {"p": {"instruction": "Make it red.", "origin": "coffee"}, "q": {"instruction": "Add a cup.", "origin": None}}
+PROMPTS["of_two"] = PROMPTS["p"] | {"shown": [{"name": "source_2", "image": b""}]}
 
 
 def annotation(key: str, model: str, ssim: float | None, change: float = 20.0, status: str = "done") -> dict[str, Any]:
@@ -291,6 +299,8 @@ def test_winners_and_dimensions_of_each_pair() -> None:
         annotation("p", "unmeasured", None),
         annotation("q", "idle", 1.0, change=0.0),
         annotation("q", "lazy", 1.0, change=1.0),
+        annotation("of_two", "clean", 0.99),
+        annotation("of_two", "bad", 0.2),
     ]
     dropped = Counter[str]()
     found = list(scored.rows("color_alter", annotations, PROMPTS, RULES, TIERS, 0.0, dropped))
@@ -312,4 +322,4 @@ def test_winners_and_dimensions_of_each_pair() -> None:
     assert scores(pair)["visual_consistency"] > 1
     assert pair["edit_a"] == "data/candidates/clean/color_alter.parquet/p"
     assert pair["origin"] == "coffee"
-    assert dropped == {"candidates_failed": 1, "candidates_unscored": 1, "both_unedited": 1}
+    assert dropped == {"candidates_failed": 1, "candidates_unscored": 1, "both_unedited": 1, "several_sources": 2}

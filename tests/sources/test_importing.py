@@ -328,6 +328,7 @@ def test_sets_of_gpt_4o_and_of_no_humans(load: Importer, tmp_path: Path) -> None
     (tmp_path / "editing.json").write_text(json.dumps(gpt))
     found = load("subject_remove", "gpt_4o_image", tmp_path / "editing.json", {"instruction_most": 4000})
     assert found.instructions == [long, TEXT]
+    assert [len(records.references(row)) for row in found.rows] == [0, 1]
     said = [{"from": "human", "value": f"<image>\n{TEXT}"}, {"from": "gpt", "value": "<gen_image>"}]
     (tmp_path / "t.json").write_text(json.dumps([{"image": ["000/0001.jpg", "edited.png"], "conversations": said}]))
     assert load("subject_remove", "uniworld", tmp_path / "t.json").instructions == [TEXT]
@@ -375,6 +376,49 @@ def test_ones_own_table_in_every_form(load: Importer, tmp_path: Path) -> None:
     assert (row["key"], row["instruction"]) == ("color_alter.s.7", "Paint the door in blue")
 
 
+def test_a_row_may_have_several_sources_in_every_form(load: Importer, tmp_path: Path) -> None:
+    """The first is the image, and the others tell pairs apart; one alone is as an image."""
+    save(tmp_path, "a.png", "b.png", "c.png")
+    lists = {"1": ["a.png", "b.png"], "2": ["a.png", "c.png", "b.png"], "3": ["a.png", "b.png"], "4": ["c.png"]}
+    rows = [{"key": key, "instruction": TEXT, "image": None, "sources": shown} for key, shown in lists.items()]
+    rows.append({"key": "5", "instruction": TEXT, "image": "b.png", "sources": None})
+    cells = [row | {"sources": json.dumps(row["sources"]) if row["sources"] else ""} for row in rows]
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(cells)
+    jsonl(tmp_path / "t.jsonl", *rows)
+    parquet(tmp_path / "t.parquet", rows)
+    files = {name: (tmp_path / name).read_bytes() for name in ("a.png", "b.png", "c.png")}
+    for ending in ("csv", "jsonl", "parquet"):
+        found = load("color_alter", "plain", tmp_path / f"t.{ending}", {"near_bits": 4})
+        shown = [[row["image"], *records.references(row).values()] for row in found.rows]
+        assert shown == [[files[name] for name in lists[key]] for key in ("1", "2", "4")] + [[files["b.png"]]]
+        assert [row["key"].rpartition(".")[2] for row in found.rows if "shown" in row] == ["1", "2"]
+        assert found.reasons == [(2, "duplicate pair")]
+    held = [row | {"pictures": [{"bytes": files[name]} for name in row["sources"] or []]} for row in rows[:1]]
+    named = parquet(tmp_path / "u.parquet", [{**row, "sources": "mine"} for row in held])
+    [row] = load("color_alter", "plain", named, sources="pictures").rows
+    assert (row["image"], row["shown"]) == (files["a.png"], [{"name": "source_2", "image": files["b.png"]}])
+
+
+def test_sources_behind_addresses(load: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pictures(Handler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(png(int(self.path[1:])))
+
+    monkeypatch.setitem(DOWNLOADS, "private_hosts", True)
+    with served(Pictures) as server:
+        urls = [f"http://127.0.0.1:{server.server_port}/{n}" for n in range(3)]
+        rows = [{"key": str(n), "instruction": f"{TEXT} {n}", "sources": urls[: n + 1]} for n in range(3)]
+        found = load("color_alter", "plain", jsonl(tmp_path / "t.jsonl", *rows))
+    shown = [[row["image"], *records.references(row).values()] for row in found.rows]
+    assert shown == [[png(n) for n in range(count)] for count in (1, 2, 3)]
+    assert [row["origin"] for row in found.rows] == urls[:1] * 3
+
+
 def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict, Features, Value
     from datasets import Image as CheckedImage
@@ -394,8 +438,8 @@ def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
         load("subject_remove", "datasets", tmp_path)
 
 
-def plain(key: str = "x", instruction: object = TEXT, image: object = "good.png") -> dict:
-    return {"key": key, "instruction": instruction, "image": image}
+def plain(key: str = "x", instruction: object = TEXT, image: object = "good.png", **more: object) -> dict:
+    return {"key": key, "instruction": instruction, "image": image, **more}
 
 
 CHANGED = yaml_beside(__file__)["BROKEN"]

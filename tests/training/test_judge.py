@@ -71,13 +71,13 @@ def test_adapters_of_the_8b_model():
 
 
 def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, pairs: Pairs, prepare: Prepare):
-    processor = load_processor(base_dir)
-    rows = lesson.dataset(pairs[:3]).with_transform(prepare())
+    processor, several = load_processor(base_dir), replace(pairs[0], more=("3", "104"))
+    rows = lesson.dataset([several, *pairs[1:3]]).with_transform(prepare())
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)([*rows])
     for labels, sample in zip(batch["labels"], pairs, strict=False):
         text = processor.tokenizer.decode(labels[labels >= 0])
         assert text == completion(sample.winner) + "<|im_end|>\n"
-    assert (batch["mm_token_type_ids"].sum(1) == 3 * 4).all()
+    assert batch["mm_token_type_ids"].sum(1).tolist() == [5 * 4, 3 * 4, 3 * 4]
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (100, 75), (31, 200), (3, 9)])

@@ -121,7 +121,7 @@ def read_own(cells: Mapping[str, Any], load: Load, height: int, width: int) -> t
 
     Raises RowError: both boxes and masks, another size than the image's, a box that reaches beyond it, a broken mask.
     """
-    boxes, masks, labels = (_regions(name, cells.get(name)) for name in FIELDS)
+    boxes, masks, labels = (listed(name, cells.get(name)) for name in FIELDS)
     if boxes and masks:
         raise RowError("boxes and masks", "a row has one or the other")
     if labels and len(labels) != len(boxes or masks):
@@ -140,8 +140,8 @@ def read_own(cells: Mapping[str, Any], load: Load, height: int, width: int) -> t
     return tuple({"label": str(label)} | region for label, region in zip(named, found, strict=True))
 
 
-def _regions(name: str, cell: Any) -> list[Any]:
-    """A cell as a list of regions, one region alone among them."""
+def listed(name: str, cell: Any) -> list[Any]:
+    """A cell as a list of regions or pictures, one alone among them. Raises RowError: it begins as JSON and is none."""
     if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
         try:
             cell = json.loads(cell)

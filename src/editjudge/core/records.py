@@ -5,8 +5,10 @@ A contract is a JSON Schema of an artifact in stages/, which also gives its Parq
 import csv
 import functools
 import json
+import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -83,10 +85,11 @@ def check(name: str, rows: Iterable[dict[str, Any]], where: str, first: int = 0)
             raise ContractError(f"{where}: row {number}{key}, field {field}: {shown}")
 
 
-def arrow_schema(name: str) -> pa.Schema:
-    """The Parquet columns of the artifact `name`: sorted by name, nullable where the contract allows null."""
+def arrow_schema(name: str, but: Collection[str] = ()) -> pa.Schema:
+    """The Parquet columns of the artifact `name`, but for some: sorted by name, nullable where the contract allows
+    null."""
     properties = schema_of(name)["properties"]
-    return pa.schema([pa.field(key, _arrow_type(properties[key])) for key in sorted(properties)])
+    return pa.schema([pa.field(key, _arrow_type(properties[key])) for key in sorted(properties) if key not in but])
 
 
 def _arrow_type(node: dict[str, Any]) -> pa.DataType:
@@ -108,7 +111,7 @@ class StoredImage:
     where the file has null.
 
     file: its whole path. written: when (st_mtime_ns): another file of this name has other images. column: `image`, or
-    `source_image.bytes` where it is a field of a struct."""
+    `source_image.bytes` where it is a field of a struct, or `shown.source_2` where it is one of several by name."""
 
     file: str
     written: int
@@ -127,16 +130,28 @@ Image: TypeAlias = bytes | StoredImage
 def _column(file: str, _written: int, group: int, column: str) -> Any:
     """A column of a row group, or a field of it."""
     name, _, field = column.partition(".")
-    read = pq.ParquetFile(file).read_row_group(group, columns=[column], use_threads=False)[name].combine_chunks()
+    read = pq.ParquetFile(file).read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()
+    if pa.types.is_list(read.type):
+        rows = ({each["name"]: each["image"] for each in row or ()} for row in read.to_pylist())
+        return pa.array([row.get(field) for row in rows], pa.binary())
     return read.field(field) if field else read
 
 
 class RowWriter:
-    """Checks rows as they come, and writes them a row group at a time, see `row_writer`."""
+    """Checks rows as they come, and writes them a row group at a time, see `row_writer`.
 
-    def __init__(self, path: Path, contract: str, file: pq.ParquetWriter) -> None:
-        self.path, self.contract, self.file = path, contract, file
+    own: the file that becomes `path`. A column that the contract calls `optionalColumn` is there where a row has it."""
+
+    def __init__(self, path: Path, contract: str, own: Path) -> None:
+        self.path, self.contract, self.own = path, contract, own
         self.count, self.waiting, self._bytes = 0, list[Row](), 0
+        properties = schema_of(contract)["properties"]
+        self.unused = {name for name, each in properties.items() if each.get("optionalColumn")}
+        self._open()
+
+    def _open(self) -> None:
+        options: Any = {"compression": "zstd", "store_schema": False}
+        self.file = pq.ParquetWriter(self.own, arrow_schema(self.contract, self.unused), **options)
 
     def add(self, row: Row) -> None:
         """Check one row and keep it for the next row group. Raises ContractError that names the row and the field."""
@@ -150,11 +165,28 @@ class RowWriter:
 
     def flush(self) -> None:
         """Write the rows that wait as a row group. Raises ContractError."""
+        if used := {name for name in self.unused for row in self.waiting if row.get(name) is not None}:
+            self._widen(used)
+        self._write(self.waiting)
+        self.waiting, self._bytes = [], 0
+
+    def _widen(self, used: Collection[str]) -> None:
+        """Write what is written anew, with columns that its rows lack."""
+        self.file.close()
+        self.unused -= {*used}
+        with tempfile.TemporaryFile(dir=self.own.parent) as copy:
+            with self.own.open("rb") as written:
+                shutil.copyfileobj(written, copy)
+            narrow = pq.ParquetFile(copy)
+            self._open()
+            for group in range(narrow.num_row_groups):
+                self._write(narrow.read_row_group(group).to_pylist())
+
+    def _write(self, rows: list[Row]) -> None:
         try:
-            self.file.write_table(pa.Table.from_pylist(self.waiting, schema=self.file.schema))
+            self.file.write_table(pa.Table.from_pylist(rows, schema=self.file.schema))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ContractError(f"{self.path}: {error}") from error
-        self.waiting, self._bytes = [], 0
 
 
 @contextmanager
@@ -163,12 +195,14 @@ def row_writer(path: Path, contract: str) -> Iterator[RowWriter]:
 
     Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS. One ends at
     GROUP_BYTES of images, so that a single image is read in a moment."""
-    options: Any = {"compression": "zstd", "store_schema": False}
-    with replacing(path) as own, pq.ParquetWriter(own, arrow_schema(contract), **options) as file:
-        rows = RowWriter(path, contract, file)
-        yield rows
-        if rows.waiting or not rows.count:  # a file without rows has an empty row group
-            rows.flush()
+    with replacing(path) as own:
+        rows = RowWriter(path, contract, own)
+        try:
+            yield rows
+            if rows.waiting or not rows.count:  # a file without rows has an empty row group
+                rows.flush()
+        finally:
+            rows.file.close()
 
 
 def _size(value: Any) -> int:
@@ -195,8 +229,8 @@ def read(path: Path, contract: str) -> list[Row]:
 def iterate(path: Path, contract: str, stored: str = "", first: int = 0) -> Iterator[Row]:
     """The rows one by one, a row group in memory at a time, each checked against the contract.
 
-    stored: a column of images that are left where they are, see StoredImage. first: the number of the first row. Raises
-    ContractError; TableError for a file that is no Parquet file or lacks a column."""
+    stored: a column of images that are left where they are, as those of `shown` then are, see StoredImage. first: the
+    number of the first row. Raises ContractError; TableError for a file that is no Parquet file or lacks a column."""
     if not path.is_file():
         raise ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
     file = opened(path, *sorted(schema_of(contract)["required"]))
@@ -215,6 +249,8 @@ def iterate(path: Path, contract: str, stored: str = "", first: int = 0) -> Iter
                     holder = row[name] if field else row
                     if holder[field or name] is not None:
                         holder[field or name] = StoredImage(*place, group, n, stored)
+                    for each in row.get("shown") or ():
+                        each["image"] = StoredImage(*place, group, n, f"shown.{each['name']}")
                 begin += len(rows)
                 yield from rows[first:]
                 first = max(first - len(rows), 0)
@@ -276,6 +312,11 @@ def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[An
 def prompt_of(row: Row) -> Row:
     """A row of gedit_bench as an editing model takes it: with `image`, and with `edit` (None where it has none)."""
     return row | {"image": row["source_image"]["bytes"], "edit": row.get("edit")}
+
+
+def references(row: Mapping[str, Any]) -> dict[str, Image]:
+    """The pictures that an edit is made from beside the first, by name (`source_2`, ...), of a row with `shown`."""
+    return {each["name"]: each["image"] for each in row.get("shown") or () if each["name"].startswith("source_")}
 
 
 @dataclass

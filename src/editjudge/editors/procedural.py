@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
-from editjudge.editors.protocol import Edited, EditFailed, Request
+from editjudge.editors.protocol import Edited, EditFailed, Request, check_count
 from editjudge.editors.settings import ProceduralSetting
 from editjudge.engine import resume
 from editjudge.sources.builtin import operations
@@ -256,7 +256,8 @@ class ProceduralEditor:
         self.model, self.setting = model, setting
 
     def edit(self, request: Request) -> Edited:
-        """Raises EditFailed (no_edit) where the record says no edit, or one that cannot be carried out on its image."""
+        """Raises EditFailed (several_sources; no_edit: the record says none, or none that its image can have)."""
+        check_count(request, 1)
         name = resume.fingerprint(self.model, request.key)
         rng = np.random.default_rng([self.setting.seed, *name.encode()])
         try:

@@ -18,6 +18,7 @@ SIDE_SHARE, SIDE_ENOUGH = 0.25, 512
 # not kept, and the next run tries them again.
 LASTING = frozenset(
     {"bad_source", "no_edit", "wrong_output", "not_finite", "all_black", "wrong_size", "safety_checker", "refused"}
+    | {"several_sources"}
 )
 DAMAGE_DECIMALS = 4
 BEST = 5  # the highest quality of reward-conditioned instructions
@@ -25,7 +26,8 @@ BEST = 5  # the highest quality of reward-conditioned instructions
 
 @dataclass(frozen=True)
 class Request:
-    """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP). use: which call arguments."""
+    """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP). more: others that it is made from, in
+    their order. use: which call arguments."""
 
     key: str
     instruction: str
@@ -33,6 +35,11 @@ class Request:
     edit: str | None  # JSON of the embedded editors' settings; None where a source has none
     use: Literal["data", "benchmark"]
     seed: int  # of this record and model, 0..2**63-1: fingerprint of (setting seed, model, key)
+    more: tuple[records.Image, ...] = ()
+
+    @property
+    def sources(self) -> tuple[bytes, ...]:
+        return bytes(self.image), *map(bytes, self.more)
 
 
 Requests: TypeAlias = Iterator[tuple[str, Request]]
@@ -80,12 +87,18 @@ Keep: TypeAlias = Callable[[str, Outcome], None]
 """Gets the name of each edit with what became of it, as soon as it is there."""
 
 
+def check_count(request: Request, most: int) -> None:
+    """Raises EditFailed: the edit is made from more pictures than the editor takes."""
+    if (count := len(request.sources)) > most:
+        raise EditFailed("several_sources", f"{count} source images: this editor takes {most}")
+
+
 def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
-    """Have one edit made and check it. A source that cannot be decoded is not asked for. What else the editor raises is
-    the worker's failure."""
+    """Have one edit made and check it beside its first source. Sources that cannot be decoded are not asked for. What
+    else the editor raises is the worker's failure."""
     request = replace(request, image=bytes(request.image))
     try:
-        source = images.decode(bytes(request.image))
+        source, *_ = map(images.decode, request.sources)
     except images.ImageError as error:
         return Outcome(None, kind="bad_source", reason=str(error))
     try:

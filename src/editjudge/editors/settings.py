@@ -138,6 +138,7 @@ class ApiSetting:
 
     api: the form that it speaks (`editors.api.forms`). base_url, model: such as https://api.openai.com/v1 and
     gpt-image-1.5. image_field: where the source goes, `name`, or `name[]` in a list; None: as usual in the form.
+    sources: the most pictures that the model makes one edit from; one made from more has failed.
     api_key_env: the environment variable with the key. data, benchmark: more fields of a request for the pools and for
     the arena, such as size and quality. send_seed: whether each request has its record's seed. per_minute: requests; 0:
     no limit. timeout: seconds of one try. megabytes: of an image that comes. price: money an image.
@@ -149,6 +150,7 @@ class ApiSetting:
     seed: Seed
     api: Api = "openai"
     image_field: Text | None = None
+    sources: Annotated[Count, Field(ge=1, le=16)] = 1
     api_key_env: Text = NO_KEY
     data: ApiArguments = field(default_factory=dict)
     benchmark: ApiArguments = field(default_factory=dict)
@@ -169,6 +171,8 @@ class ApiSetting:
             raise Wrong("price", "is missing: a budget of money needs it")
         if self.image_field is not None and self.api not in CHOOSES_FIELD:
             raise Wrong("image_field", f"is for {', '.join(CHOOSES_FIELD)}: the form {self.api} has a place of its own")
+        if self.sources > 1 and self.api in ("fal", "replicate") and not (self.image_field or "").endswith("[]"):
+            raise Wrong("image_field", "must be a list, such as image_urls[], where `sources` is more than 1")
 
     @property
     def module(self) -> str:
@@ -227,9 +231,9 @@ def used(entries: Mapping[str, Any], use: Use) -> list[str]:
     return [name for name, given in entries.items() if use in ((given or {}).get("use") or USES)]
 
 
-def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any]:
-    """What an image for this use depends on in the setting."""
-    left_out = RUNNING | {"benchmark" if use == "data" else "data"}
+def decides(setting: Making, use: Literal["data", "benchmark"], several: bool = False) -> dict[str, Any]:
+    """What an image for this use depends on in the setting. several: whether it is made from several pictures."""
+    left_out = RUNNING | {"benchmark" if use == "data" else "data"} | (set() if several else {"sources"})
     if isinstance(setting, ApiSetting) and not setting.send_seed:
         left_out |= {"seed"}
     # Images that were made before there were such fields stay.

@@ -136,6 +136,9 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[record
             for prompt in prompts:
                 key, source, asked = prompt["key"], prompt["image"], prompt["instruction"]
                 made = {editor: edits[key] for editor, edits in candidates.items() if key in edits}
+                if records.references(prompt):  # a scorer looks at one
+                    dropped["several source images"] += len(made)
+                    continue
                 truth = made[setting.truth]["image"] if setting.truth in made else None
                 own = Edit(asked, source, source, truth)
                 shown.append((prompt, f"{pool}/{key}", own, EditFeatures("input", None)))

@@ -4,7 +4,7 @@ Visual consistency is the global z of the tiers: how much better an edit preserv
 other edits. Instruction following is known in one respect alone: an edit that changed less than
 `train_pairs.least_change` where it must show did not follow, 0; one that did change may have, 1. Edits are compared as
 in train_pairs. A pair that does not stand there has no winner, and none has one with an edit that did nothing, which
-the measures would prefer."""
+the measures would prefer. Edits made from several pictures are left out: a scorer looks at one."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from itertools import combinations, groupby
 from typing import Any
 
 from editjudge.core.keys import plain
-from editjudge.core.records import Row
+from editjudge.core.records import Row, references
 from editjudge.labels import tiers
 from editjudge.labels.rows import LabelledEdit, part_of, row
 
@@ -35,6 +35,9 @@ def rows(
     annotations: in the order of their prompts."""
     for key, own in groupby(annotations, lambda each: each["key"]):
         known, prompt, left = {each["model"]: each for each in own}, prompts[key], Counter[str]()
+        if references(prompt):
+            dropped["several_sources"] += len(known)
+            continue
         candidates = tiers.edited(known.values(), setting.least_change, left)
         if failed := left["candidates_failed"]:
             dropped["candidates_failed"] += failed

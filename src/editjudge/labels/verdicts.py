@@ -80,7 +80,8 @@ def annotate_pairs(prompts: Rows, candidates: Rows, recipe: Recipe, judges: Mapp
     for prompt, a, b in pairs:
         key = f"{prompt['key']}_pair_{a['model']}_vs_{b['model']}"
         images = prompt["image"], a["image"], b["image"]
-        questions.append(Question(key, prompt["instruction"], *images, task=recipe.task))
+        more = records.references(prompt)
+        questions.append(Question(key, prompt["instruction"], *images, task=recipe.task, more=more))
     for name, judge in judges.items():
         with judge:
             answers[name] = judge.compare(questions, recipe.judge.dimension)

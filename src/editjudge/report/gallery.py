@@ -16,7 +16,7 @@ from PIL import Image
 
 from editjudge.core import images, masks
 from editjudge.core.files import write_bytes
-from editjudge.core.records import Row
+from editjudge.core.records import Row, references
 
 TRAINING, ARENA = "training", "arena"
 JUDGED = ("judge", "dimension", "forward", "backward", "winner", "p_a", "reason", "p_a_forward", "p_a_backward", "said")
@@ -82,8 +82,8 @@ class GalleryPrompt:
 
     kind: TRAINING, ARENA or the name of a benchmark. edits: in each, `image` and `difference` are numbers of
     `PageImages`, and `layers` are its own. pairs: each names its edits as `a` and `b`, and has judges' verdicts as
-    `judged`. source: the number of its image. layers: of the source, and of each edit that has none of its own.
-    photo: what the source is cut from, where that is known."""
+    `judged`. source: the number of its image; more: those of its other sources. layers: of the source, and of each edit
+    that has none of its own. photo: what the source is cut from, where that is known."""
 
     kind: str
     task: str
@@ -94,11 +94,13 @@ class GalleryPrompt:
     source: int | None = None
     layers: Layers = field(default_factory=dict)
     photo: str | None = None
+    more: list[int | None] = field(default_factory=list)
 
-    def show(self, instruction: str, image: bytes | None, regions: Any, pictures: PageImages) -> None:
-        """Takes what the prompt's own row says. regions: as in the contracts, with box and mask."""
-        boxes, pngs = masks.of_rows(regions)
-        self.instruction, self.source = instruction, pictures.add(image)
+    def show(self, row: Row, image: bytes | None, pictures: PageImages) -> None:
+        """Takes what the prompt's own row says: its instruction, regions (with box and mask) and more sources."""
+        boxes, pngs = masks.of_rows(row["regions"])
+        self.instruction, self.source = row["instruction"], pictures.add(image)
+        self.more = [pictures.add(bytes(each)) for each in references(row).values()]
         self.layers = {"boxes": boxes, "masks": [outline for png in pngs for outline in outlines_of(png)]}
 
     def row(self, judges: Sequence[str]) -> Row:
@@ -112,7 +114,8 @@ class GalleryPrompt:
             for pair in self.pairs
         ]
         edits = [{"image": None} | brief(edit) | {"model": name} for name, edit in self.edits.items()]
-        return vars(self) | {"edits": edits, "pairs": pairs}
+        own = {name: value for name, value in vars(self).items() if name != "more" or value}
+        return own | {"edits": edits, "pairs": pairs}
 
 
 def outlines_of(png: bytes) -> list[list[list[int]]]:

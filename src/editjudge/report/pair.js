@@ -210,7 +210,9 @@ function views(pair, shown, controls) {
   const first = both ? figureOf([make("strong", {}, "A and B"), make("span", { class: "soft" }, "on one another")], pile(b, a, ["Edit B", "Edit A"])) :
     figureOf([make("strong", {}, "Source"), make("span", { class: "soft" }, source ? `${source.width} × ${source.height}` : "")],
       source ? stackOf(source, [picture(source, "Source"), over()].filter(Boolean)) : noPicture());
-  const figures = make("div", { class: "views" }, first, shown.map(view));
+  const more = (prompt.more || []).map((n, at) => figureOf([make("strong", {}, `Source ${at + 2}`)],
+    image(n) ? stackOf(image(n), [picture(image(n), `Source ${at + 2}`)]) : noPicture()));
+  const figures = make("div", { class: "views" }, first, more, shown.map(view));
   controls.replaceChildren(...blinkControls(stacks));
   return figures;
 }

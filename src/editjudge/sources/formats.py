@@ -57,7 +57,8 @@ class Draft:
 
     image: bytes, a path in the source's image folder, or an http(s) address. regions: {label, box}, the box in shares
     of the image's width and height. own: cells of a user's own regions, see `masks`. edit: what the embedded
-    editors carry out, JSON. origin: where the image came from, if not from `image` or the row."""
+    editors carry out, JSON. origin: where the image came from, if not from `image` or the row. more: more pictures that
+    the edit is made from, each as `image`. places: the addresses that its pictures were fetched from."""
 
     key: str
     instruction: str
@@ -66,6 +67,12 @@ class Draft:
     own: Mapping[str, Any] = field(default_factory=dict)
     edit: str | None = None
     origin: str | None = None
+    more: tuple[bytes | str, ...] = ()
+    places: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> tuple[bytes | str, ...]:
+        return self.image, *self.more
 
 
 Build: TypeAlias = Callable[[Record, SourceSetting, str], Draft]
@@ -91,35 +98,36 @@ def _pico(record: Record, source: SourceSetting, _task: str) -> Draft:
     return Draft(f"pico_banana_400k_{record.index:08d}", record.text(source.instruction or "text"), image)
 
 
-def _first(value: Any, field: str) -> Any:
+def _listed(value: Any, field: str) -> list[Any]:
     if value is None:
         raise RowError("missing field", field)
     if not isinstance(value, list) or not value:
         raise RowError("wrong type", f"{field}: a list with something in it expected")
-    return value[0]
+    return value
 
 
 def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Build:
     """Rows that hold all three under these names; a key with {} is made of the row's number in the source. is_list: the
-    image is the first of a list, and of a dialogue (`data`) the first turn, which needs no other."""
+    images are a list, and those of a dialogue (`data`) are of the first turn, which needs no other."""
 
     def build(record: Record, source: SourceSetting, _task: str) -> Draft:
         if is_list and record.get("data") is not None:
-            turn = _first(record.get("data"), "data")
+            turn = _listed(record.get("data"), "data")[0]
             if not isinstance(turn, Mapping):
                 raise RowError("wrong type", f"data: an object a turn expected, not {type(turn).__name__}")
             record = replace(record, row=turn)
-        shown = picture(_first(record.get(image), image) if is_list else record.get(image), image)
+        given = _listed(record.get(image), image) if is_list else [record.get(image)]
+        shown = [picture(each, image) for each in given]
         name = key.format(f"{record.index:08d}") if "{}" in key else record.text(key)
-        shown = shown.removeprefix(NANO_PREFIX) if isinstance(shown, str) else shown
-        return Draft(name, record.text(source.instruction or instruction), shown)
+        first, *more = (each.removeprefix(NANO_PREFIX) if isinstance(each, str) else each for each in shown)
+        return Draft(name, record.text(source.instruction or instruction), first, more=tuple(more))
 
     return build
 
 
 def _conversation(record: Record, _source: SourceSetting, _task: str) -> Draft:
     """UniWorld-V1's rows, as which GPT-Image-Edit-1.5M is distributed, too: the images, and what is asked of them."""
-    shown, said = (_first(record.get(name), name) for name in ("image", "conversations"))
+    shown, said = (_listed(record.get(name), name)[0] for name in ("image", "conversations"))
     asked = text(said.get("value") if isinstance(said, Mapping) else None, "conversations").replace("<image>", "")
     return Draft(f"uniworld_{record.index:08d}", text(asked, "conversations"), picture(shown, "image"))
 
@@ -204,12 +212,18 @@ def _edit_task(record: Record) -> str | None:
 
 def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
     """One's own table, or a data set on disk; the fields may have other names. A data set without keys has its rows'
-    numbers if no field is named."""
-    image = picture(record.get(source.image or "image"), source.image or "image")
+    numbers if no field is named. `sources` is a list of pictures in the place of `image`."""
+    field, several = source.image or "image", source.sources or "sources"
+    given = [record.get(field)]
+    if (cell := record.get(several)) not in (None, ""):
+        if given[0]:
+            raise RowError(f"{field} and {several}", "a row has one or the other")
+        field, given = several, _listed(masks.listed(several, cell), several)
+    image, *more = (picture(each, field) for each in given)
     instruction, own = record.text(source.instruction or "instruction"), masks.own_cells(record.get)
     keyless = source.format == "datasets" and source.key is None and record.get("key") is None
     key = f"{record.index:08d}" if keyless else record.identifier(source.key or "key")
-    return Draft(key, instruction, image, own=own)
+    return Draft(key, instruction, image, own=own, more=tuple(more))
 
 
 def _optional_task(record: Record) -> str | None:

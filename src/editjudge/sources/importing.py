@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
 
+import numpy as np
+
 from editjudge.core import images, masks, records, regions, scans
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
@@ -23,6 +25,7 @@ from editjudge.core.records import Refusals, Row
 from editjudge.core.settings import known, section
 from editjudge.core.tables import RowError
 from editjudge.engine import progress
+from editjudge.engine.resume import fingerprint
 from editjudge.engine.unfinished import Gap
 from editjudge.engine.workers import WORTH, on_cores
 from editjudge.sources import formats
@@ -75,11 +78,13 @@ def plan(values: dict[str, Any], task: str) -> Plan:
 
 
 class CheckedImage(NamedTuple):
-    """An image as it came, None where that was given, its `perceptual_hash`, and the regions in its pixels."""
+    """An image as it came, None where that was given, its `perceptual_hash`, and the regions in its pixels. more: by
+    name and as they came, more pictures that the edit is made from."""
 
     data: bytes | None
     hashed: int
     regions: list[Row]
+    more: list[Row]
 
 
 class OtherTask(NamedTuple):
@@ -148,15 +153,17 @@ def _row(
     key = plain(f"{task}.{source}.{draft.key}", LONGEST_KEY)
     data = draft.image if isinstance(draft.image, bytes) else picture.data
     assert data is not None
+    said = " ".join([draft.instruction, *(fingerprint(each["image"]) for each in picture.more)])  # of other pictures
     try:
-        seen.add(key, draft.instruction, data, picture.hashed)
+        seen.add(key, said, data, picture.hashed)
     except RowError as error:
         if error.reason != TAKEN or not published:
             raise
-        key = f"{key[: LONGEST_KEY - 9]}-{crc32(f'{draft.instruction} {picture.hashed}'.encode()):08x}"
-        seen.add(key, draft.instruction, data, picture.hashed)
+        key = f"{key[: LONGEST_KEY - 9]}-{crc32(f'{said} {picture.hashed}'.encode()):08x}"
+        seen.add(key, said, data, picture.hashed)
     row: Row = {"key": key, "task": task, "instruction": draft.instruction, "image": data, "source": source}
-    return row | {"edit": draft.edit, "origin": draft.origin, "regions": picture.regions}
+    row |= {"edit": draft.edit, "origin": draft.origin, "regions": picture.regions}
+    return row | ({"shown": picture.more} if picture.more else {})
 
 
 def refusals(report: Mapping[str, Any]) -> list[str]:
@@ -211,28 +218,32 @@ def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[
                 yield record, found
                 continue
             picture = next(checked)
-            if isinstance(picture, RowError) and picture.reason == BROKEN and "://" in str(found.origin):
-                downloads.forget(str(found.origin))
+            for place in found.places if isinstance(picture, RowError) and picture.reason == BROKEN else ():
+                downloads.forget(place)
             yield record, picture if isinstance(picture, RowError) else (found, picture)
 
 
 def _drafted(source: SourceSetting, plan: Plan, downloads: Downloads) -> Iterator[Drafted]:
     """The rows of a source; images of the task's rows that lie behind an address are here."""
-    most, waiting = AHEAD * plan.setting.downloads.at_once, deque[tuple[Drafted, Future[bytes] | None]]()
+    most, waiting = AHEAD * plan.setting.downloads.at_once, deque[tuple[Drafted, dict[bytes | str, Future[bytes]]]]()
 
     def fetched() -> Drafted:
-        (record, found), data = waiting.popleft()
-        if data and isinstance(found, Draft):
-            had = _tried(data.result)
-            return record, had if isinstance(had, RowError) else replace(found, image=had)
+        (record, found), coming = waiting.popleft()
+        if coming and isinstance(found, Draft):
+            had = _tried(lambda: {place: each.result() for place, each in coming.items()})
+            if isinstance(had, RowError):
+                return record, had
+            image, *more = (had.get(each, each) for each in found.sources)
+            return record, replace(found, image=image, more=tuple(more), places=tuple(map(str, coming)))
         return record, found
 
     for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
-        other, data = _other_task(record, source, plan.task), None
+        other, coming = _other_task(record, source, plan.task), dict[bytes | str, Future[bytes]]()
         own: Draft | OtherTask | RowError = other if other else _tried(_draft, record, source, plan)
-        if isinstance(own, Draft) and isinstance(own.image, str) and "://" in own.image:
-            data = downloads.start(own.image)
-        waiting.append(((record, own), data))
+        for each in own.sources if isinstance(own, Draft) else ():
+            if isinstance(each, str) and "://" in each:
+                coming[each] = downloads.start(each)
+        waiting.append(((record, own), coming))
         if len(waiting) >= most:
             yield fetched()
     while waiting:
@@ -248,6 +259,8 @@ def _draft(record: Record, source: SourceSetting, plan: Plan) -> Draft:
     if not filters.instruction_least <= length <= filters.instruction_most:
         word = "short" if length < filters.instruction_least else "long"
         raise RowError(f"instruction too {word}", f"{length} characters")
+    if len(draft.sources) > filters.sources_most:
+        raise RowError("too many sources", f"{len(draft.sources)} pictures")
     place = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
     return replace(draft, origin=draft.origin or place)
 
@@ -265,13 +278,29 @@ def _checked(folder: Path, most: int, filters: Filters, drafts: list[Draft]) -> 
 
 
 def checked_image(draft: Draft, folder: Path, most: int, filters: Filters) -> CheckedImage:
-    """The image of a pair, bytes or a path in `folder`, of at most `most` bytes. RowError: it cannot serve."""
-    if isinstance(draft.image, bytes):
-        data = draft.image
-    elif draft.image.startswith("/"):  # of another machine
-        data = at_path(folder, draft.image)
+    """The image of a pair, bytes or a path in `folder`, of at most `most` bytes. RowError: it cannot serve, or another
+    picture that the edit is made from cannot."""
+    data, rgb = _usable(draft.image, folder, most, filters)
+    height, width = rgb.shape[:2]
+    own = masks.read_own(draft.own, lambda path: local(path, folder, most), height, width)
+    found = [*(_in_pixels(region, height, width) for region in draft.regions), *own]
+    more = list[Row]()
+    for name, each in ((f"source_{n}", each) for n, each in enumerate(draft.more, 2)):
+        try:
+            more.append({"name": name, "image": _usable(each, folder, most, filters)[0]})
+        except RowError as error:
+            raise RowError(error.reason, f"{name}: {error.detail}") from error
+    return CheckedImage(None if data is draft.image else data, perceptual_hash(rgb), found, more)
+
+
+def _usable(image: bytes | str, folder: Path, most: int, filters: Filters) -> tuple[bytes, np.ndarray]:
+    """A picture as it came, and its pixels (H, W, 3)."""
+    if isinstance(image, bytes):
+        data = image
+    elif image.startswith("/"):  # of another machine
+        data = at_path(folder, image)
     else:
-        data = local(draft.image, folder, most)
+        data = local(image, folder, most)
     if len(data) > most:
         raise RowError(LARGE, f"{len(data)} bytes")
     try:
@@ -284,9 +313,7 @@ def checked_image(draft: Draft, folder: Path, most: int, filters: Filters) -> Ch
         raise RowError("image side", f"{width} x {height} pixels")
     if long > filters.aspect_most * short:
         raise RowError("aspect", f"{width} x {height} pixels")
-    own = masks.read_own(draft.own, lambda path: local(path, folder, most), height, width)
-    found = [*(_in_pixels(region, height, width) for region in draft.regions), *own]
-    return CheckedImage(None if data is draft.image else data, perceptual_hash(rgb), found)
+    return data, rgb
 
 
 def _in_pixels(region: Row, height: int, width: int) -> Row:

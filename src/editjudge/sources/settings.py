@@ -24,8 +24,8 @@ class SourceSetting:
 
     format: a name in `formats.FORMATS`, or probe. path: a file or folder. files: a glob in the folder; of a data set on
     disk, its split. images: the folder of image paths (`path` where not given). names: the upstream task names taken,
-    whatever `names.yaml` says of them. instruction, image, key: the fields that hold them, where they are others.
-    most: rows kept at most."""
+    whatever `names.yaml` says of them. instruction, image, key, sources: the fields that hold them, where they are
+    others. most: rows kept at most."""
 
     format: Text
     path: FileName | None = None
@@ -35,6 +35,7 @@ class SourceSetting:
     instruction: Text | None = None
     image: Text | None = None
     key: Text | None = None
+    sources: Text | None = None
     most: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +63,7 @@ class Filters:
     """What a pair of a published source must be. Lengths in characters, sides in pixels; all bounds are included.
 
     aspect_most: the long side over the short one. near_bits: how many of the 64 bits of their perceptual hashes may
-    differ where two images are taken for the same; -1: only equal bytes are."""
+    differ where two images are taken for the same; -1: only equal bytes are. sources_most: pictures of a pair."""
 
     instruction_least: Positive
     instruction_most: Positive
@@ -70,6 +71,7 @@ class Filters:
     side_most: Positive
     aspect_most: Annotated[Real, Field(ge=1)]
     near_bits: NearBits
+    sources_most: Annotated[Positive, Field(le=9)] = 5
 
     def __post_init__(self) -> None:
         for name in ("instruction", "side"):

@@ -29,7 +29,8 @@ REASONS = 20  # of the failures, the most frequent, that metrics list
 
 @dataclass(frozen=True)
 class EditPrompt:
-    """What a model is asked for; `row` has key, task, instruction, image and edit. suite: of its case.
+    """What a model is asked for; `row` has key, task, instruction, image and edit, and may have `shown`, see
+    `records.references`. suite: of its case.
 
     turn: (suite, dialogue, number) of a dialogue's turn, whose image is what came of the turn before."""
 
@@ -138,7 +139,8 @@ def edit_all(
                 wanted.remove(name)
                 row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
                 instruction = with_score(row["instruction"], getattr(setting, "ask", None))
-                yield name, Request(row["key"], instruction, row["image"], row["edit"], prompt.use, seed)
+                more = tuple(records.references(row).values())
+                yield name, Request(row["key"], instruction, row["image"], row["edit"], prompt.use, seed, more)
 
     def rounds() -> Iterator[Requests]:
         """The edits that are missing, turn by turn."""
@@ -173,9 +175,9 @@ def edit_all(
 
 def name_of(prompt: EditPrompt, model: str, setting: Making, code: str) -> str:
     """The fingerprint of all that an edit depends on."""
-    row, decides = prompt.row, settings.decides(setting, prompt.use)
-    asked = row["key"], row["task"], row["instruction"], row["edit"], bytes(row["image"])
-    return resume.fingerprint(code, model, prompt.use, decides, *asked)
+    row, more = prompt.row, records.references(prompt.row).values()
+    asked = row["key"], row["task"], row["instruction"], row["edit"], bytes(row["image"]), *map(bytes, more)
+    return resume.fingerprint(code, model, prompt.use, settings.decides(setting, prompt.use, bool(more)), *asked)
 
 
 def seed_of(seed: int, model: str, key: str) -> int:

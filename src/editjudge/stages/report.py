@@ -171,13 +171,13 @@ def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files:
         own = {prompt.key: prompt for prompt in prompts if (prompt.kind, prompt.task) == (gallery.TRAINING, task)}
         for row in files.rows(f"data/pools/{task}.parquet", "pools"):
             if prompt := own.get(row["key"]):
-                prompt.show(row["instruction"], row["image"], row["regions"], pictures)
+                prompt.show(row, row["image"], pictures)
         for model in used(values["editors"], "pools"):
             for row in files.rows(f"data/candidates/{model}/{task}.parquet", "candidates"):
                 show_edit(own.get(row["key"]), row, pictures)
     for row in files.rows("data/gedit_bench.parquet", "gedit_bench") if arena else ():
         if prompt := arena.get(row["key"]):
-            prompt.show(row["instruction"], row["source_image"]["bytes"], row["regions"], pictures)
+            prompt.show(row, row["source_image"]["bytes"], pictures)
     for model in [*used(values["editors"], "benchmark"), *of_suite(values.get("imported"), None)] if arena else ():
         for row in files.rows(f"data/gallery/{model}.parquet", "candidates"):
             show_edit(arena.get(row["key"]), row, pictures)

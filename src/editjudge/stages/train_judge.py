@@ -10,7 +10,7 @@ from editjudge.core import params, records
 from editjudge.core.settings import section
 from editjudge.statistics import agreement
 from editjudge.training import runs
-from editjudge.training.samples import SIDES, Sample, Trained, names_of, photos_of
+from editjudge.training.samples import SIDES, Sample, Trained, more_of, names_of, photos_of
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def job() -> runs.TrainingJob:
         setting=setting,
         table=Path("data/train_pairs.parquet"),
         contract="train_pairs",
-        images=lambda pair: dict(zip(SIDES, zip(names_of(pair), (pair[s] for s in SUMS), strict=True), strict=True)),
+        images=images_of,
         samples=samples_of,
         lesson=partial(lesson_of, setting),
         out=Path("models/adapter"),
@@ -47,12 +47,20 @@ def lesson_of(setting: TrainJudgeSetting) -> "Lesson":
     return Lesson(setting)
 
 
+def images_of(pair: records.Row) -> dict[str, tuple[str, str]]:
+    """The name and SHA-256 of each image of a pair, by side."""
+    named = zip(names_of(pair), (pair[each] for each in SUMS), strict=True)
+    return dict(zip(SIDES, named, strict=True)) | more_of(pair)
+
+
 def samples_of(pairs: list[records.Row]) -> list[Sample]:
     """Training pairs as the trainer takes them."""
-    return [
-        Sample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"], type=row["task"])
-        for row in pairs
-    ]
+    made = []
+    for row in pairs:
+        more = tuple(name for name, _ in more_of(row).values())
+        about = row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"]
+        made.append(Sample(*about, type=row["task"], more=more))
+    return made
 
 
 def report(trained: Trained, photos: Mapping[str, str]) -> dict[str, Any]:

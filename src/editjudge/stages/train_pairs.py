@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -111,10 +112,12 @@ def to_rows(
     instructions: Mapping[tuple[str, str], str],
     sums: Mapping[tuple[str, str, str], tuple[str, str]],
     seed: int,
+    more: Mapping[tuple[str, str], Rows] | None = None,
 ) -> Rows:
     """Training pairs, A and B drawn from the seed.
 
-    instructions: by task and prompt. sums: SHA-256 of source and edit, also by model."""
+    instructions: by task and prompt. sums: SHA-256 of source and edit, also by model. more: {name, sha256} of the other
+    pictures that a prompt's edits are made from."""
     rows = []
     for item in chosen:
         pair, where = item.pair, (item.task, item.prompt)
@@ -126,8 +129,22 @@ def to_rows(
         row |= {"tiers": pair.tiers, "margin": None if pair.margin is None else round(pair.margin, 6)}
         row |= {"damage_a": item.damage[a], "damage_b": item.damage[b]}
         source, edit_a = sums[*where, a]
-        rows.append(row | {"source_sha256": source, "sha256_a": edit_a, "sha256_b": sums[*where, b][1]})
+        row |= {"source_sha256": source, "sha256_a": edit_a, "sha256_b": sums[*where, b][1]}
+        rows.append(row | ({"shown": more[where]} if more and where in more else {}))
     return rows
+
+
+def in_pool(task: str) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], Rows]]:
+    """The instructions of a task's prompts, and {name, sha256} of their sources behind the first, if there are any."""
+    asked, more, file = dict[tuple[str, str], str](), dict[tuple[str, str], Rows](), Path(f"data/pools/{task}.parquet")
+    columns = [name for name in ("key", "instruction", "shown") if name in pq.read_schema(file).names]
+    for batch in pq.ParquetFile(file).iter_batches(records.ROW_GROUP, columns=columns):
+        for row in batch.to_pylist():
+            where, shown = (task, row["key"]), records.references(row).items()
+            asked[where] = row["instruction"]
+            if shown:
+                more[where] = [{"name": name, "sha256": sha256(bytes(image)).hexdigest()} for name, image in shown]
+    return asked, more
 
 
 def truth(chosen: Iterable[Chosen]) -> Counter[str]:
@@ -189,12 +206,11 @@ def run() -> None:
         for task in recipes:
             chosen, counts = pairs_of_task(task, rules.get(task), setting)
             tallies[task] = counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
-            pool = pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
+            asked, more = in_pool(task)
             columns = ["key", "model", "source_sha256", "edit_sha256"]
             images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
             sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in images}
-            asked = {(task, row["key"]): row["instruction"] for row in pool}
-            for row in to_rows(chosen, asked, sums, setting["seed"]):
+            for row in to_rows(chosen, asked, sums, setting["seed"], more):
                 out.add(row)
     records.write_details(Path("metrics/train_pairs.json"), report(tallies))
     if without := [task for task, (*_, its) in tallies.items() if not its]:

@@ -88,7 +88,7 @@ def samples_of(rows: Rows, setting: TrainScorerSetting) -> list[Sample]:
     return samples
 
 
-def common(row: records.Row) -> dict[str, str]:
+def common(row: records.Row) -> dict[str, Any]:
     return {name: row[name] for name in ("key", "prompt", "part", "instruction", "source")}
 
 

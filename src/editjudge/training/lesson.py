@@ -179,7 +179,10 @@ class Lesson:
     def said(self, row: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         """What a row asks, and the reply to learn."""
         # A filler gets no label, but its reply's length shapes the batch, and dropout draws by the batch's shape.
-        asked = style_of(cast(TrainJudgeSetting, self.setting).prompt, task=row["type"])
+        prompt = cast(TrainJudgeSetting, self.setting).prompt
+        asked = style_of(prompt, task=row["type"]).showing(image_names(row))
+        if asked is None:
+            raise FileError(f"training sample {row['key']}: {prompt} cannot show {len(row['more']) + 1} source images")
         return asked.messages(row["instruction"]), completion("Tie" if row["filler"] else row["winner"])
 
     def columns(self, rows: list[dict[str, Any]], shown: Shown) -> dict[str, list]:

@@ -1,7 +1,8 @@
 """What a judge, a scorer or a rater learns from, and what a training gave, without torch: samples, their images in
 Parquet files, figures.
 
-`<Parquet file>/<key>` names an image: pools, candidates and scorer data hold them."""
+`<Parquet file>/<key>` names an image: pools, candidates and scorer data hold them; `<key>#source_2` another that a
+pool has for an edit made from several."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ class Sample:
     type: str = ""
     rubrics: str = ""
     scores: tuple[float, ...] = ()
+    more: tuple[str, ...] = ()  # sources behind the first
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class Trained:
 
 def image_names(sample: Mapping[str, Any]) -> dict[str, str]:
     """The names of a sample's images by side, in the order in which they are shown."""
-    return {side: sample[side] for side in SIDES if sample[side]}
+    more = {f"source_{n}": name for n, name in enumerate(sample["more"], 2)}
+    named = {"source": sample["source"], **more, "a": sample["a"], "b": sample["b"]}
+    return {side: name for side, name in named.items() if name}
 
 
 def names_of(pair: records.Row) -> tuple[str, str, str]:
@@ -78,6 +82,12 @@ def names_of(pair: records.Row) -> tuple[str, str, str]:
     task, prompt = pair["task"], pair["prompt"]
     a, b = (f"data/candidates/{pair[side]}/{task}.parquet/{prompt}" for side in ("model_a", "model_b"))
     return f"data/pools/{task}.parquet/{prompt}", a, b
+
+
+def more_of(pair: records.Row) -> dict[str, tuple[str, str]]:
+    """The name and SHA-256 of each source of a training pair behind the first, by side."""
+    source, *_ = names_of(pair)
+    return {each["name"]: (f"{source}#{each['name']}", each["sha256"]) for each in pair.get("shown") or ()}
 
 
 def photos_of(pairs: list[records.Row]) -> dict[str, str]:
@@ -107,10 +117,12 @@ def stored_images(names: Iterable[str]) -> dict[str, StoredImage]:
         place = str(file.absolute()), file.stat().st_mtime_ns
         try:
             opened = pq.ParquetFile(file)
+            more = range(2, 10) if "shown" in opened.schema_arrow.names else ()
+            columns = {"": "image"} | {f"#source_{n}": f"shown.source_{n}" for n in more}
             for group in range(opened.num_row_groups):
                 keys = opened.read_row_group(group, columns=["key"])["key"].to_pylist()
-                own = ((f"{file}/{key}", row) for row, key in enumerate(keys))
-                found |= {name: StoredImage(*place, group, row, "image") for name, row in own if name in wanted}
+                own = ((f"{file}/{key}{end}", row, at) for row, key in enumerate(keys) for end, at in columns.items())
+                found |= {name: StoredImage(*place, group, row, at) for name, row, at in own if name in wanted}
         except (pa.ArrowInvalid, OSError, KeyError) as error:
             raise ContractError(f"{file}: not readable as Parquet: {error}") from error
     return found

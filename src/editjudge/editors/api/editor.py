@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 from editjudge.core import images, scans
 from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.tables import RowError
+from editjudge.editors import protocol
 from editjudge.editors.api import form
-from editjudge.editors.protocol import SIDE_ENOUGH, Edited, EditFailed, Keep, Outcome, Request, Requests, attempt
+from editjudge.editors.protocol import SIDE_ENOUGH, Edited, EditFailed, Keep, Outcome, Request, Requests
 from editjudge.editors.settings import ApiSetting
 from editjudge.models.endpoint.client import TOO_LARGE, Body, CallFailed, Connection, Endpoint, EndpointError, Refused
 
@@ -35,9 +36,9 @@ class ApiEditor:
     """Edits through the endpoint of its setting, in one run; `name` is its entry's; urls: of copies that take turns in
     the place of its base_url. ParamsError where there is no key.
 
-    Kinds of failures: refused (by the provider's policy), wrong_output and bad_source will be the same another time.
-    All others pass, and should be asked for again by another run: budget (not asked for: the run's budget is spent),
-    timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down)."""
+    Kinds of failures: refused (by the provider's policy), wrong_output, bad_source and several_sources will be the same
+    another time. All others pass, and should be asked for again by another run: budget (not asked for: the run's budget
+    is spent), timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down)."""
 
     def __init__(self, setting: ApiSetting, name: str, urls: Sequence[str] = ()) -> None:
         self.setting, self.name = setting, name
@@ -111,14 +112,14 @@ class ApiEditor:
         """Raises EditFailed, and EndpointError where the endpoint's first answer says that no other can be."""
         if self.failed_in_a_row >= DOWN:
             raise EditFailed("not_asked", f"not asked: the {DOWN} edits before had no answer")
+        protocol.check_count(request, self.setting.sources)
         self._check_budget()
         arguments = dict(getattr(self.setting, request.use))
         if self.setting.send_seed:
             arguments["seed"] = request.seed % SEEDS
 
-        asked = form.Asked(
-            bytes(request.image), request.instruction, self.setting.model, arguments, self.setting.image_field
-        )
+        where = self.setting.image_field
+        asked = form.Asked(request.sources, request.instruction, self.setting.model, arguments, where)
 
         async def write() -> Body:
             if self.closed is not None:
@@ -139,7 +140,7 @@ class ApiEditor:
             raise self._failure(failure) from None
         self.answered, self.failed_in_a_row = True, 0
         edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer)
-        outcome = attempt(lambda _: edited, request)
+        outcome = protocol.attempt(lambda _: edited, request)
         # Of another shape, it has been paid for: it is resized to the source where it is measured, as all edits are,
         # and metrics/candidates lists it.
         kept = outcome.kind == "wrong_size" and max(edited.image.shape) >= SIDE_ENOUGH

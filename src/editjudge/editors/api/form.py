@@ -5,7 +5,7 @@ provider again."""
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -21,35 +21,29 @@ Answer: TypeAlias = bytes | str | Later
 
 
 class Asked(NamedTuple):
-    """One edit. image: PNG, JPEG or WebP; field: where it goes, `name` or, as a list of one, `name[]`; None: where the
-    form has it; arguments: more fields, one inside another by a dot."""
+    """One edit. images: of PNG, JPEG or WebP, the source first; field: where they go, `name` or, always as a list,
+    `name[]`; None: where the form has them; arguments: more fields, one inside another by a dot."""
 
-    image: bytes
+    images: Sequence[bytes]
     prompt: str
     model: str
     arguments: Mapping[str, Any]
     field: str | None = None
 
     @property
-    def media(self) -> str:
-        """Such as image/png. EditFailed (bad_source): it is none of the three."""
-        kind = next((kind for kind, magic in reply.KINDS.items() if self.image.startswith(magic)), None)
-        if kind is None:
-            raise EditFailed("bad_source", "not a PNG, JPEG or WebP image")
-        return f"image/{kind}"
+    def inline(self) -> list[tuple[str, str]]:
+        """The media type, such as image/png, and base64 of each. EditFailed (bad_source): one is none of the three."""
+        return [(f"image/{reply.kind_of(each)}", base64.b64encode(each).decode()) for each in self.images]
 
     @property
-    def base64(self) -> str:
-        return base64.b64encode(self.image).decode()
-
-    @property
-    def data_url(self) -> str:
-        return f"data:{self.media};base64,{self.base64}"
+    def data_urls(self) -> list[str]:
+        return [f"data:{media};base64,{data}" for media, data in self.inline]
 
     def placed(self, field: str) -> dict[str, Any]:
-        """The image under its field, or else this one."""
-        name = self.field or field
-        return {name[:-2]: [self.data_url]} if name.endswith("[]") else {name: self.data_url}
+        """The images under their field, or else this one; a single one is a list only where the field is."""
+        name, shown = self.field or field, self.data_urls
+        listed = name.endswith("[]") or len(shown) > 1
+        return {name.removesuffix("[]"): shown if listed else shown[0]}
 
 
 class Form(NamedTuple):

@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -19,13 +19,20 @@ POLICY = re.compile(
 )
 
 
-def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Any]) -> aiohttp.FormData:
-    """A request for one edit, the image as it came. EditFailed (bad_source): it is no PNG, JPEG or WebP."""
+def kind_of(image: bytes) -> str:
+    """Such as png. EditFailed (bad_source): it is no PNG, JPEG or WebP."""
     kind = next((kind for kind, magic in KINDS.items() if image.startswith(magic)), None)
     if kind is None:
         raise EditFailed("bad_source", "not a PNG, JPEG or WebP image")
+    return kind
+
+
+def multipart(images: Sequence[bytes], prompt: str, model: str, arguments: Mapping[str, Any]) -> aiohttp.FormData:
+    """A request for one edit, the images as they came: `image`, or several as `image[]`. EditFailed, see `kind_of`."""
     body = aiohttp.FormData()
-    body.add_field("image", io.BytesIO(image), filename=f"image.{kind}", content_type=f"image/{kind}")
+    for kind, image in [(kind_of(each), each) for each in images]:
+        name = "image[]" if len(images) > 1 else "image"
+        body.add_field(name, io.BytesIO(image), filename=f"image.{kind}", content_type=f"image/{kind}")
     for name, value in {"prompt": prompt, "model": model, **arguments}.items():
         body.add_field(name, str(value).lower() if isinstance(value, bool) else str(value))
     return body

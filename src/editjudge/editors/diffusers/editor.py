@@ -7,6 +7,8 @@ import inspect
 import json
 import math
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import diffusers
 import numpy as np
 import torch
 from diffusers.loaders.lora_base import LoraBaseMixin
+from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit_plus import calculate_dimensions
 from PIL import Image
 
 from editjudge.core import hub, images
@@ -21,13 +24,18 @@ from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.mends import mend, stand_ins, told_what_is_missing
-from editjudge.editors.protocol import Edited, EditFailed, Request
+from editjudge.editors.protocol import Edited, EditFailed, Request, check_count
 from editjudge.editors.settings import AS_PUBLISHED, DiffusersSetting, Resolution
 from editjudge.vision.folders import read_json
 
 INDEX = "model_index.json"
-LISTED = ("GlmImagePipeline", "JoyImageEditPlusPipeline")  # these take a list of pictures only; all others take one
+PLUS = "JoyImageEditPlusPipeline"
+LISTED = ("GlmImagePipeline", PLUS)  # these take a list of pictures only; all others take one
 FLOAT32 = {"ChronoEditPipeline": ("vae", "image_encoder")}  # parts that their authors load so
+# These take several pictures; where they are not told a size, the last of them decides it for those that LAST names.
+# GLM-Image takes them, too, but not beside transformers 5, and others take a list for a batch, or for its first.
+LAST = ("QwenImageEditPlusPipeline", "QwenImage21Pipeline", PLUS)
+SEVERAL = ("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "BriaFiboEditPipeline", *LAST)
 STRUCTURED = ("BriaFiboEditPipeline",)  # these take an object in JSON with the instruction in it
 
 
@@ -74,6 +82,10 @@ def size_of_edit(setting: Resolution, width: int, height: int) -> tuple[int, int
     return wide * setting.multiple, high * setting.multiple
 
 
+def resized(source: Image.Image, size: tuple[int, int] | None) -> Image.Image:
+    return source if size in (None, source.size) else source.resize(size, Image.Resampling.LANCZOS)
+
+
 class DiffusersEditor:
     """A loaded model.
 
@@ -95,18 +107,21 @@ class DiffusersEditor:
     def edit(self, request: Request) -> Edited:
         """The edit of one record, of the size that the setting's rule or the pipeline chose.
 
-        Raises EditFailed (safety_checker: the pipeline withheld the image; not_finite), images.ImageError for a source
-        that cannot be decoded, and whatever the pipeline raises."""
-        source = Image.fromarray(images.decode(bytes(request.image)))
-        size = size_of_edit(self.setting.resolution, *source.size)
-        shown = source if size in (None, source.size) else source.resize(size, Image.Resampling.LANCZOS)
+        Raises EditFailed (safety_checker: the pipeline withheld the image; not_finite; several_sources: it takes one),
+        images.ImageError for a source that cannot be decoded, and whatever the pipeline raises."""
+        check_count(request, sys.maxsize if self.name in SEVERAL else 1)
+        sizes, sources = self.setting.resolution, [Image.fromarray(images.decode(each)) for each in request.sources]
+        shown = [resized(each, size_of_edit(sizes, *each.size)) for each in sources]
+        size, listed = size_of_edit(sizes, *sources[0].size), len(shown) > 1 or self.name in LISTED
         asked, arguments = request.instruction, dict(getattr(self.setting, request.use))
         if size is not None and "height" in self.takes:
             arguments |= {"width": size[0], "height": size[1]}
         if size is not None and "max_area" in self.takes:
             arguments["max_area"] = size[0] * size[1]  # else FLUX.1 Kontext scales the size to an area of its own
+        if size is None and len(shown) > 1 and self.name in LAST:
+            arguments |= self._size_of_first(sources[0], arguments)
         arguments |= {  # last: no setting replaces the record's own
-            "images" if "images" in self.takes else "image": [shown] if self.name in LISTED else shown,
+            "images" if "images" in self.takes else "image": shown if listed else shown[0],
             "prompt": json.dumps({"edit_instruction": asked}, ensure_ascii=False) if self.name in STRUCTURED else asked,
             "generator": torch.Generator("cpu").manual_seed(request.seed),
             "output_type": "np",  # a PIL image would hide what is not finite as black
@@ -126,6 +141,15 @@ class DiffusersEditor:
         if not np.isfinite(image).all():
             raise EditFailed("not_finite", f"{int((~np.isfinite(image)).sum())} values of the image are not finite")
         return Edited((image * 255).round().clip(0, 255).astype(np.uint8), None)
+
+    def _size_of_first(self, source: Image.Image, arguments: Mapping[str, Any]) -> dict[str, int]:
+        """The size of the edit that the pipeline chooses where this is its only source."""
+        if self.name == PLUS:
+            height, width = self.pipe.image_processor.get_default_height_width(source)
+            return {"width": width, "height": height}
+        side = arguments.get("output_resolution", 1024)
+        width, height = calculate_dimensions(side * side, source.width / source.height)
+        return {"width": width, "height": height}
 
 
 def _loaded(setting: DiffusersSetting) -> Any:

@@ -9,7 +9,9 @@ WAITING = ("Pending", "Processing", "Queued")
 
 
 def write(asked: Asked) -> bytes:
-    return body({"prompt": asked.prompt, asked.field or "input_image": asked.base64}, asked.arguments)
+    name = asked.field or "input_image"
+    shown = {f"{name}_{n}" if n > 1 else name: data for n, (_, data) in enumerate(asked.inline, 1)}
+    return body({"prompt": asked.prompt, **shown}, asked.arguments)
 
 
 def read(value: Any) -> Answer | None:

@@ -8,8 +8,8 @@ from editjudge.models.endpoint.client import Refused
 
 
 def write(asked: Asked) -> bytes:
-    content = [{"type": "text", "text": asked.prompt}, {"type": "image_url", "image_url": {"url": asked.data_url}}]
-    messages = [{"role": "user", "content": content}]
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in asked.data_urls]
+    messages = [{"role": "user", "content": [{"type": "text", "text": asked.prompt}, *shown]}]
     return body({"model": asked.model, "messages": messages, "modalities": ["image", "text"]}, asked.arguments)
 
 

@@ -7,7 +7,8 @@ from editjudge.editors.api.form import Answer, Asked, Form, body, image, json_re
 
 
 def write(asked: Asked) -> bytes:
-    messages = [{"role": "user", "content": [{"image": asked.data_url}, {"text": asked.prompt}]}]
+    content = [*({"image": url} for url in asked.data_urls), {"text": asked.prompt}]
+    messages = [{"role": "user", "content": content}]
     values = {"model": asked.model, "input": {"messages": messages}, "parameters": {"n": 1, "watermark": False}}
     return body(values, asked.arguments, "parameters")
 

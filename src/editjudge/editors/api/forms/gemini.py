@@ -10,8 +10,8 @@ from editjudge.models.endpoint.client import Refused
 
 
 def write(asked: Asked) -> bytes:
-    parts = [{"inline_data": {"mime_type": asked.media, "data": asked.base64}}, {"text": asked.prompt}]
-    values = {"contents": [{"role": "user", "parts": parts}]}
+    shown = [{"inline_data": {"mime_type": media, "data": data}} for media, data in asked.inline]
+    values = {"contents": [{"role": "user", "parts": [*shown, {"text": asked.prompt}]}]}
     return body(values | {"generationConfig": {"responseModalities": ["IMAGE"]}}, asked.arguments, "generationConfig")
 
 

@@ -6,6 +6,6 @@ from editjudge.editors.api.form import Form
 
 FORM = Form(
     lambda model: "images/edits",
-    lambda asked: reply.multipart(asked.image, asked.prompt, asked.model, asked.arguments),
+    lambda asked: reply.multipart(asked.images, asked.prompt, asked.model, asked.arguments),
     reply.read,
 )
