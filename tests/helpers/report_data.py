@@ -56,7 +56,8 @@ def write(folder: Path, prompts: int = 4, side: int = 48) -> dict[str, Any]:
     def write_row(name: str, found: list[records.Row], contract: str) -> None:
         records.write(folder / "data" / name, found, contract)
 
-    write_row(f"pools/{TASK}.parquet", rows, "pools")
+    another = {"shown": [{"name": "source_2", "image": rows[0]["image"]}]}  # of the third prompt
+    write_row(f"pools/{TASK}.parquet", [row | (another if n == 2 else {}) for n, row in enumerate(rows)], "pools")
     for model in DAMAGE:
         for name in (f"candidates/{model}/{TASK}", f"gallery/{model}"):
             write_row(f"{name}.parquet", [edits[row["key"]][model] for row in rows], "candidates")

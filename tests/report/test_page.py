@@ -241,6 +241,14 @@ def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) 
     assert "no pair" in dialog.inner_text()
 
 
+def test_more_sources_stand_behind_the_first(opened: Page, site: Path) -> None:
+    [prompt] = [each for each in loaded(site, "pairs")["prompts"] if "more" in each]
+    opened.goto(f"{opened.url}#pair={prompt['pairs'][0]['key']}")
+    opened.reload()
+    heads = opened.locator("dialog .views figcaption strong").all_inner_texts()
+    assert [head.strip() for head in heads] == ["Source", "Source 2", "A", "B"]
+
+
 def test_a_training_pair_says_its_measures_tiers_and_rule(opened: Page) -> None:
     opened.select_option("#filter-tier", "elite_over_failure")
     opened.locator("#gallery .card").first.click()
