@@ -1,6 +1,7 @@
 """Edits made from several pictures, from a table of raw pairs to what a judge learns from."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from pictures import png
 from table_files import jsonl
 
 from editjudge.core import images, params, records
+from editjudge.core.errors import FileError
 from editjudge.stages import annotate, candidates, filter, raw_pairs, train_judge, train_pairs
 from editjudge.training import lesson
 from editjudge.training.samples import faulty, stored_images
 
 ROOT = Path(__file__).parents[2]
 TASK, WORDS = "sref", "Paint the first picture in the style of the second."
+API = {"kind": "api", "model": "m", "seed": 1, "sources": 3}
 PAIRS = {"a": (1, 2), "b": (1, 3), "c": (4,)}  # by key: the pictures, the first one the edited
 
 
@@ -93,6 +96,8 @@ def test_all_sources_reach_editors_judges_and_training(values: dict[str, Any], p
     assert [bytes(stored[name]) for name in names] == [png(n, 96, 128) for key in "ab" for n in PAIRS[key]]
     asked, _ = lessons.judge().said(lesson.dataset([samples["a"]])[0])
     assert [part["type"] for part in asked[-1]["content"]].count("image") == 4
+    with pytest.raises(FileError, match="pvc cannot show 8 source images"):
+        lessons.judge().said(vars(replace(samples["a"], more=tuple("1234567"))) | {"filler": False})
     pool["a"]["shown"][0]["image"] = png(9)
     records.write(Path(f"data/pools/{TASK}.parquet"), pool.values(), "pools")
     told = faulty({pair["key"]: job.images(pair) for pair in pairs}, "pairs")
@@ -109,7 +114,7 @@ def test_a_suite_s_case_of_several_sources_is_asked_with_them_and_named_by_them(
     for own in (None, shown[:1], shown[:2], shown):
         records.write(Path("data/suites/s.parquet"), [case | {"shown": own}], "suites")
         [prompt] = candidates.Prompts([], ["s"]).cases(first=True)
-        how = candidates.settings.read({"editors": {"m": {**API, "base_url": painter.url}}}, "m")
+        how = candidates.settings.read({"editors": {"m": API | {"base_url": painter.url}}}, "m")
         with candidates.resume.RecordCache(workdir / "c.sqlite") as cache:
             [made], _ = candidates.edit_all([prompt], "m", how, cache)
         names.append(made.name)
@@ -117,6 +122,3 @@ def test_a_suite_s_case_of_several_sources_is_asked_with_them_and_named_by_them(
     assert names[0] == names[1]
     assert len(set(names)) == 3
     assert [name for name, *_ in painter.log()["last"]["files"]] == ["image[]"] * 3
-
-
-API = {"kind": "api", "model": "m", "seed": 1, "sources": 3}
