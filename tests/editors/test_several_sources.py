@@ -33,13 +33,7 @@ def painter() -> Iterator[Server]:
 
 
 @pytest.fixture
-def judge() -> Iterator[Server]:
-    with chat_server(brightest=True, bodies=True) as server:
-        yield server
-
-
-@pytest.fixture
-def values(workdir: Path, entry: Callable[..., Any], painter: Server, judge: Server) -> dict[str, Any]:
+def values(workdir: Path, entry: Callable[..., Any], painter: Server) -> dict[str, Any]:
     """The committed params with a table of three pairs, one of a single picture, and a row whose second is broken."""
     for n in range(1, 5):
         Path(f"{n}.png").write_bytes(png(n, 96, 128))
@@ -51,15 +45,13 @@ def values(workdir: Path, entry: Callable[..., Any], painter: Server, judge: Ser
     editors = {"klein": entry("Flux2KleinPipeline", use=["pools"]), "painter": api | {"sources": 2}, "single": api}
     found = params.load(ROOT / "params.yaml") | {"tasks": {TASK: "vlm_as_a_judge"}, "suites": {}, "editors": editors}
     found["raw_pairs"] |= {"sources": {TASK: {"own": own}}}
-    found["pairwise"] = {"judges": {"gpt": setting(judge.url, rule="agreement")}}
     found["train_pairs"] |= {"least_change": 0.0}
-    found |= {"unfinished": {"default": 1.0}}
     Path("params.yaml").write_text(yaml.safe_dump(found))
     Path("pipelines").symlink_to(ROOT / "pipelines")
     return found
 
 
-def test_all_sources_reach_editors_judges_and_training(values: dict[str, Any], painter: Server, judge: Server) -> None:
+def test_all_sources_reach_editors_judges_and_training(values: dict[str, Any], painter: Server) -> None:
     raw_pairs.run(TASK)
     told = records.read_details(Path(f"metrics/raw_pairs/{TASK}.json"))["sources"][0]
     assert (told["kept"], told["reasons"]) == (3, [{"reason": "broken image", "rows": 1}])
@@ -81,8 +73,11 @@ def test_all_sources_reach_editors_judges_and_training(values: dict[str, Any], p
     assert np.array_equal(edits["a"], 255 - images.decode(png(1, 96, 128))), "the first is edited"
     assert painter.log()["came"] == {WORDS: 4}, "three of one editor, the single picture of the other"
 
-    annotate.run(TASK)
-    shown = [body.count(";base64,") for body in judge.log()["bodies"]]
+    with chat_server(brightest=True, bodies=True) as judge:
+        values["pairwise"] = {"judges": {"gpt": setting(judge.url, rule="agreement")}}
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        annotate.run(TASK)
+        shown = [body.count(";base64,") for body in judge.log()["bodies"]]
     assert sorted(shown) == [3] * 3 + [4] * 4, "each in both orders; two editors give c the same edit"
     train_pairs.run()
     pairs = records.read(Path("data/train_pairs.parquet"), "train_pairs")

@@ -357,17 +357,20 @@ def test_what_refuses_more_than_a_twentieth_is_said(load: Importer, tmp_path: Pa
     assert lines == ["s: 2 of 30 rows refused: instruction too long (raw_pairs.filters.instruction_most)"]
 
 
+def in_every_form(folder: Path, rows: list[dict]) -> tuple[Path, Path, Path]:
+    """As CSV, where lists are JSON, as JSON lines and as Parquet."""
+    with (file := folder / "t.csv").open("w", newline="", encoding="utf-8-sig") as out:
+        writer = csv.DictWriter(out, rows[0])
+        writer.writeheader()
+        writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    return file, jsonl(folder / "t.jsonl", *rows), parquet(folder / "t.parquet", rows)
+
+
 def test_ones_own_table_in_every_form(load: Importer, tmp_path: Path) -> None:
     save(tmp_path, "i/a.png", "i/b.png")
     rows = [{"key": "1", "instruction": "Make the cup, the one on the left, green", "image": "i/a.png"}]
     rows.append({"key": "Größe/2", "instruction": "Paint the “door” in\nblue", "image": "i/b.png"})
-    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        writer = csv.DictWriter(file, ["key", "instruction", "image"])
-        writer.writeheader()
-        writer.writerows(rows)
-    jsonl(tmp_path / "t.jsonl", *rows)
-    parquet(tmp_path / "t.parquet", rows)
-    found = [load("color_alter", "plain", tmp_path / f"t.{ending}").rows for ending in ("csv", "jsonl", "parquet")]
+    found = [load("color_alter", "plain", file).rows for file in in_every_form(tmp_path, rows)]
     assert found[0] == found[1] == found[2]
     assert found[0][0]["key"] == "color_alter.s.1"
     assert found[0][1]["key"].startswith("color_alter.s.Gr-")
@@ -382,23 +385,15 @@ def test_a_row_may_have_several_sources_in_every_form(load: Importer, tmp_path: 
     lists = {"1": ["a.png", "b.png"], "2": ["a.png", "c.png", "b.png"], "3": ["a.png", "b.png"], "4": ["c.png"]}
     rows = [{"key": key, "instruction": TEXT, "image": None, "sources": shown} for key, shown in lists.items()]
     rows.append({"key": "5", "instruction": TEXT, "image": "b.png", "sources": None})
-    cells = [row | {"sources": json.dumps(row["sources"]) if row["sources"] else ""} for row in rows]
-    with (tmp_path / "t.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(cells)
-    jsonl(tmp_path / "t.jsonl", *rows)
-    parquet(tmp_path / "t.parquet", rows)
     files = {name: (tmp_path / name).read_bytes() for name in ("a.png", "b.png", "c.png")}
-    for ending in ("csv", "jsonl", "parquet"):
-        found = load("color_alter", "plain", tmp_path / f"t.{ending}", {"near_bits": 4})
+    for file in in_every_form(tmp_path, rows):
+        found = load("color_alter", "plain", file, {"near_bits": 4})
         shown = [[row["image"], *records.references(row).values()] for row in found.rows]
         assert shown == [[files[name] for name in lists[key]] for key in ("1", "2", "4")] + [[files["b.png"]]]
         assert [row["key"].rpartition(".")[2] for row in found.rows if "shown" in row] == ["1", "2"]
         assert found.reasons == [(2, "duplicate pair")]
-    held = [row | {"pictures": [{"bytes": files[name]} for name in row["sources"] or []]} for row in rows[:1]]
-    named = parquet(tmp_path / "u.parquet", [{**row, "sources": "mine"} for row in held])
-    [row] = load("color_alter", "plain", named, sources="pictures").rows
+    held = rows[0] | {"sources": "mine", "pictures": [{"bytes": files[name]} for name in lists["1"]]}
+    [row] = load("color_alter", "plain", parquet(tmp_path / "u.parquet", [held]), sources="pictures").rows
     assert (row["image"], row["shown"]) == (files["a.png"], [{"name": "source_2", "image": files["b.png"]}])
 
 
