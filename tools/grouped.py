@@ -10,6 +10,7 @@ pair and results has input_dict and winner. What the form has no place for stand
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -118,14 +119,20 @@ def write(*, out: Path, tasks: Annotated[list[str] | None, Parameter(name="--tas
         out: The folder.
         tasks: All tasks of params.yaml, if not given."""
     for task in tasks or params.leaf(params.load(), "tasks"):
-        written, instructions = dict[tuple[str, str | None], str](), dict[str, str]()
+        written, instructions, several = dict[tuple[str, str | None], str](), dict[str, str](), set[str]()
         for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
+            if records.references(row):  # the form has one
+                several.add(row["key"])
+                continue
             instructions[row["key"]] = row["instruction"]
             written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"])
         for file in sorted(Path("data/candidates").glob(f"*/{task}.parquet")):
-            for row in (row for row in records.iterate(file, "candidates") if row["image"] is not None):
+            edits = (row for row in records.iterate(file, "candidates") if row["key"] not in several)
+            for row in (row for row in edits if row["image"] is not None):
                 path = f"images/edited/{row['model']}/{row['key']}"
                 written[row["key"], row["model"]] = _image(out, path, row["image"])
+        if several:
+            print(f"{task}: {len(several)} prompts are left out: the form has one source, not several", file=sys.stderr)
         with replacing(out / f"{task}_grouped.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
             for line in _lines(task, instructions, lambda key, model: written.get((key, model))):  # noqa: B023
                 lines.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
@@ -141,12 +148,14 @@ def _image(out: Path, path: str, data: bytes) -> str:
 def _lines(task: str, instructions: dict[str, str], paths: Paths) -> Iterator[dict]:
     verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
     if verdicts:  # as published, without ties and failures
-        won = (row for row in verdicts if row["winner"] in ("Image A", "Image B"))
+        known = (row for row in verdicts if row["key"] in instructions)
+        won = (row for row in known if row["winner"] in ("Image A", "Image B"))
         yield from (verdict_line(row, instructions[row["key"]], paths) for row in won)
         return
     rows = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
     for key, own in groupby(rows, lambda row: row["key"]):
-        yield line_of(key, instructions[key], own, paths)
+        if key in instructions:
+            yield line_of(key, instructions[key], own, paths)
 
 
 @app.command

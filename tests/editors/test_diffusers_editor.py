@@ -69,8 +69,8 @@ def fresh(entry: Entry) -> Load:
 
 @pytest.fixture(autouse=True)
 def small_joy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """JoyAI edits at the nearest of its sizes of a megapixel, which takes a CPU twelve seconds: one small size."""
-    monkeypatch.setitem(BUCKETS, 1024, [(96, 128)])
+    """JoyAI edits at the nearest of its sizes of a megapixel, which takes a CPU twelve seconds: two small sizes."""
+    monkeypatch.setitem(BUCKETS, 1024, [(96, 128), (128, 96)])
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +137,15 @@ def test_each_of_several_sources_counts_and_the_first_decides_the_size(pipeline:
 
 
 @pytest.mark.parametrize("pipeline", LAST)
-def test_a_pipeline_that_follows_the_last_source_is_told_the_size_of_the_first(pipeline: str, fresh: Load) -> None:
-    model = fresh(pipeline, resolution={"rule": "pipeline"})
+def test_a_pipeline_that_follows_the_last_source_is_told_the_size_of_the_first(pipeline, fresh, monkeypatch) -> None:
+    """And JoyAI, whose text encoder keeps the last 4,096 tokens, to keep those of all pictures."""
+    model, told = fresh(pipeline, resolution={"rule": "pipeline"}), []
+    call = type(model.pipe).__call__
+    monkeypatch.setattr(type(model.pipe), "__call__", lambda pipe, **given: told.append(given) or call(pipe, **given))
     tall = ask(pipeline, (64, 128)).image
-    alone, both = (model.edit(ask(pipeline, (128, 64), more=more)) for more in ((), (tall,)))
-    assert alone.image.shape == both.image.shape
+    alone, several = (model.edit(ask(pipeline, (128, 64), more=more)) for more in ((), (tall,) * 4))
+    assert alone.image.shape == several.image.shape
+    assert [given.get("max_sequence_length") for given in told] == [None, 10240 if "Joy" in pipeline else None]
 
 
 def test_longcat_reads_quoted_text_by_the_letter() -> None:

@@ -66,8 +66,6 @@ def test_how_the_work_is_done_makes_no_image_anew(name: str) -> None:
     assert "ask" not in plain
     known = {field.name for kind in (ProceduralSetting, DiffusersSetting, ApiSetting) for field in fields(kind)}
     assert known >= settings.RUNNING
-    painter = (settings.decides(read(ENTRIES["painter"] | {"sources": n}), "data", several=True) for n in (1, 3))
-    assert next(painter) != next(painter), "what it was not asked to make from several pictures"
 
 
 @each_row("name, change")

@@ -106,14 +106,17 @@ def test_a_suite_s_case_of_several_sources_is_asked_with_them_and_named_by_them(
     case |= {"source_image": {"bytes": png(1), "path": None}}
     shown = [{"name": name, "image": png(n)} for n, name in enumerate(("truth", "source_2", "source_3"), 2)]
     names = []
-    for own in (None, shown[:1], shown[:2], shown):
+    for own, most in ((None, 3), (shown[:1], 3), (shown[:2], 3), (shown, 3), (shown, 9)):
         records.write(Path("data/suites/s.parquet"), [case | {"shown": own}], "suites")
         [prompt] = candidates.Prompts([], ["s"]).cases(first=True)
-        how = candidates.settings.read({"editors": {"m": API | {"base_url": painter.url}}}, "m")
+        how = candidates.settings.read({"editors": {"m": API | {"base_url": painter.url, "sources": most}}}, "m")
         with candidates.resume.RecordCache(workdir / "c.sqlite") as cache:
             [made], _ = candidates.edit_all([prompt], "m", how, cache)
         names.append(made.name)
         assert made.done
     assert names[0] == names[1]
+    assert names[3] == names[4], "more would have been taken: it is not paid for again"
     assert len(set(names)) == 3
+    unasked = (candidates.name_of(prompt, "m", replace(how, sources=most), "code") for most in (1, 2, 3))
+    assert len(set(unasked)) == 3, "what failed for its count is asked for where more are taken"
     assert [name for name, *_ in painter.log()["last"]["files"]] == ["image[]"] * 3

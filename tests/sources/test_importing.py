@@ -329,9 +329,14 @@ def test_sets_of_gpt_4o_and_of_no_humans(load: Importer, tmp_path: Path) -> None
     found = load("subject_remove", "gpt_4o_image", tmp_path / "editing.json", {"instruction_most": 4000})
     assert found.instructions == [long, TEXT]
     assert [len(records.references(row)) for row in found.rows] == [0, 1]
-    said = [{"from": "human", "value": f"<image>\n{TEXT}"}, {"from": "gpt", "value": "<gen_image>"}]
-    (tmp_path / "t.json").write_text(json.dumps([{"image": ["000/0001.jpg", "edited.png"], "conversations": said}]))
-    assert load("subject_remove", "uniworld", tmp_path / "t.json").instructions == [TEXT]
+    for marks, more in (("<image>\n", 0), ("<image><image>\n", 1)):
+        save(tmp_path, "000/0001.jpg", "other.png")
+        said = [{"from": "human", "value": f"{marks}{TEXT}"}, {"from": "gpt", "value": "<gen_image>"}]
+        row = {"image": ["000/0001.jpg", "other.png"], "conversations": said}
+        (tmp_path / "t.json").write_text(json.dumps([row]))
+        found = load("subject_remove", "uniworld", tmp_path / "t.json")
+        assert found.instructions == [TEXT]
+        assert len(records.references(found.rows[0])) == more
     image = {"bytes": png(4), "path": None}
     row = {"source_image": image, "edited_image": image, "edit_instruction": TEXT}
     found = load("subject_remove", "nhr_edit", parquet(tmp_path / "train-00000.parquet", [row]))
@@ -392,6 +397,10 @@ def test_a_row_may_have_several_sources_in_every_form(load: Importer, tmp_path: 
         assert shown == [[files[name] for name in lists[key]] for key in ("1", "2", "4")] + [[files["b.png"]]]
         assert [row["key"].rpartition(".")[2] for row in found.rows if "shown" in row] == ["1", "2"]
         assert found.reasons == [(2, "duplicate pair")]
+    row = {"key": "1", "instruction": TEXT, "image": "a.png"}
+    beside = (jsonl(tmp_path / "v.jsonl", row | {"sources": own}) for own in ("flickr", [], ["b.png"]))
+    told = [load("color_alter", "plain", file) for file in beside]
+    assert [each.reasons for each in told] == [[], [], [(0, "image and sources")]], "a column that says something else"
     held = rows[0] | {"sources": "mine", "pictures": [{"bytes": files[name]} for name in lists["1"]]}
     [row] = load("color_alter", "plain", parquet(tmp_path / "u.parquet", [held]), sources="pictures").rows
     assert (row["image"], row["shown"]) == (files["a.png"], [{"name": "source_2", "image": files["b.png"]}])

@@ -120,21 +120,20 @@ class StoredImage:
     column: str
 
     def __bytes__(self) -> bytes:
-        return _column(self.file, self.written, self.group, self.column)[self.row].as_py() or b""
+        name, _, field = self.column.partition(".")
+        value = _column(self.file, self.written, self.group, name)[self.row].as_py()
+        if isinstance(value, list):
+            value = {each["name"]: each["image"] for each in value}
+        return (value.get(field) if isinstance(value, dict) else value) or b""
 
 
 Image: TypeAlias = bytes | StoredImage
 
 
 @functools.lru_cache(maxsize=KEPT_GROUPS)
-def _column(file: str, _written: int, group: int, column: str) -> Any:
-    """A column of a row group, or a field of it."""
-    name, _, field = column.partition(".")
-    read = pq.ParquetFile(file).read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()
-    if pa.types.is_list(read.type):
-        rows = ({each["name"]: each["image"] for each in row or ()} for row in read.to_pylist())
-        return pa.array([row.get(field) for row in rows], pa.binary())
-    return read.field(field) if field else read
+def _column(file: str, _written: int, group: int, name: str) -> Any:
+    """A column of a row group."""
+    return pq.ParquetFile(file).read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()
 
 
 class RowWriter:
@@ -165,7 +164,7 @@ class RowWriter:
 
     def flush(self) -> None:
         """Write the rows that wait as a row group. Raises ContractError."""
-        if used := {name for name in self.unused for row in self.waiting if row.get(name) is not None}:
+        if used := {name for name in self.unused for row in self.waiting if row.get(name)}:
             self._widen(used)
         self._write(self.waiting)
         self.waiting, self._bytes = [], 0

@@ -89,7 +89,7 @@ Keep: TypeAlias = Callable[[str, Outcome], None]
 
 def check_count(request: Request, most: int) -> None:
     """Raises EditFailed: the edit is made from more pictures than the editor takes."""
-    if (count := len(request.sources)) > most:
+    if (count := 1 + len(request.more)) > most:
         raise EditFailed("several_sources", f"{count} source images: this editor takes {most}")
 
 

@@ -231,9 +231,9 @@ def used(entries: Mapping[str, Any], use: Use) -> list[str]:
     return [name for name, given in entries.items() if use in ((given or {}).get("use") or USES)]
 
 
-def decides(setting: Making, use: Literal["data", "benchmark"], several: bool = False) -> dict[str, Any]:
-    """What an image for this use depends on in the setting. several: whether it is made from several pictures."""
-    left_out = RUNNING | {"benchmark" if use == "data" else "data"} | (set() if several else {"sources"})
+def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any]:
+    """What an image for this use depends on in the setting."""
+    left_out = RUNNING | {"benchmark" if use == "data" else "data", "sources"}
     if isinstance(setting, ApiSetting) and not setting.send_seed:
         left_out |= {"seed"}
     # Images that were made before there were such fields stay.

@@ -22,6 +22,7 @@ from editjudge.sources.settings import SourceSetting
 _TABLE = params.load(Path(__file__).with_name("names.yaml"))  # one table for all data sets
 NAMES: dict[str, list[str]] = _TABLE["tasks"]
 UNMAPPED: list[str] = _TABLE["unmapped"]
+MARK = "<image>"  # in a chat's words, where a picture stands
 NANO_PREFIX = "Nano-150k/"  # the folder that the archive unpacks to
 # ImgEdit's grounded records have boxes and no instruction: what can be asked of an object by its name alone.
 GROUNDED = {
@@ -127,9 +128,11 @@ def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Buil
 
 def _conversation(record: Record, _source: SourceSetting, _task: str) -> Draft:
     """UniWorld-V1's rows, as which GPT-Image-Edit-1.5M is distributed, too: the images, and what is asked of them."""
-    shown, said = (_listed(record.get(name), name)[0] for name in ("image", "conversations"))
-    asked = text(said.get("value") if isinstance(said, Mapping) else None, "conversations").replace("<image>", "")
-    return Draft(f"uniworld_{record.index:08d}", text(asked, "conversations"), picture(shown, "image"))
+    shown, said = (_listed(record.get(name), name) for name in ("image", "conversations"))
+    asked = text(said[0].get("value") if isinstance(said[0], Mapping) else None, "conversations")
+    image, *more = (picture(each, "image") for each in shown[: max(asked.count(MARK), 1)])  # behind them its target
+    words = text(asked.replace(MARK, ""), "conversations")
+    return Draft(f"uniworld_{record.index:08d}", words, image, more=tuple(more))
 
 
 def _turn(record: Record, source: SourceSetting, task: str) -> Draft:
@@ -215,10 +218,11 @@ def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
     numbers if no field is named. `sources` is a list of pictures in the place of `image`."""
     field, several = source.image or "image", source.sources or "sources"
     given = [record.get(field)]
-    if (cell := record.get(several)) not in (None, ""):
-        if given[0]:
-            raise RowError(f"{field} and {several}", "a row has one or the other")
+    cell = record.get(several)
+    if not given[0] and cell not in (None, ""):
         field, given = several, _listed(masks.listed(several, cell), several)
+    elif cell not in (None, "", [], "[]") and (source.sources or isinstance(cell, list) or str(cell)[:1] == "["):
+        raise RowError(f"{field} and {several}", "a row has one or the other")
     image, *more = (picture(each, field) for each in given)
     instruction, own = record.text(source.instruction or "instruction"), masks.own_cells(record.get)
     keyless = source.format == "datasets" and source.key is None and record.get("key") is None

@@ -230,7 +230,7 @@ def _drafted(source: SourceSetting, plan: Plan, downloads: Downloads) -> Iterato
     def fetched() -> Drafted:
         (record, found), coming = waiting.popleft()
         if coming and isinstance(found, Draft):
-            had = _tried(lambda: {place: each.result() for place, each in coming.items()})
+            had = _tried(_arrived, found, coming)
             if isinstance(had, RowError):
                 return record, had
             image, *more = (had.get(each, each) for each in found.sources)
@@ -248,6 +248,18 @@ def _drafted(source: SourceSetting, plan: Plan, downloads: Downloads) -> Iterato
             yield fetched()
     while waiting:
         yield fetched()
+
+
+def _arrived(draft: Draft, coming: Mapping[bytes | str, Future[bytes]]) -> dict[bytes | str, bytes]:
+    """What was fetched, by its address. RowError names the picture."""
+    arrived = dict[bytes | str, bytes]()
+    for place, each in coming.items():
+        try:
+            arrived[place] = each.result()
+        except RowError as error:
+            number = draft.sources.index(place) + 1
+            raise error if number == 1 else RowError(error.reason, f"source_{number}: {error.detail}") from error
+    return arrived
 
 
 def _draft(record: Record, source: SourceSetting, plan: Plan) -> Draft:

@@ -63,7 +63,8 @@ class Filters:
     """What a pair of a published source must be. Lengths in characters, sides in pixels; all bounds are included.
 
     aspect_most: the long side over the short one. near_bits: how many of the 64 bits of their perceptual hashes may
-    differ where two images are taken for the same; -1: only equal bytes are. sources_most: pictures of a pair."""
+    differ where two images are taken for the same; -1: only equal bytes are. sources_most: pictures of a pair; judges
+    are shown seven beside the edits."""
 
     instruction_least: Positive
     instruction_most: Positive
@@ -71,7 +72,7 @@ class Filters:
     side_most: Positive
     aspect_most: Annotated[Real, Field(ge=1)]
     near_bits: NearBits
-    sources_most: Annotated[Positive, Field(le=9)] = 5
+    sources_most: Annotated[Positive, Field(le=7)] = 5
 
     def __post_init__(self) -> None:
         for name in ("instruction", "side"):

@@ -177,7 +177,9 @@ def name_of(prompt: EditPrompt, model: str, setting: Making, code: str) -> str:
     """The fingerprint of all that an edit depends on."""
     row, more = prompt.row, records.references(prompt.row).values()
     asked = row["key"], row["task"], row["instruction"], row["edit"], bytes(row["image"]), *map(bytes, more)
-    return resume.fingerprint(code, model, prompt.use, settings.decides(setting, prompt.use, bool(more)), *asked)
+    most = getattr(setting, "sources", None)
+    too_many = [most] if most and len(more) >= most else []  # another number lets it be asked
+    return resume.fingerprint(code, model, prompt.use, settings.decides(setting, prompt.use), *asked, *too_many)
 
 
 def seed_of(seed: int, model: str, key: str) -> int:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -140,10 +141,11 @@ class ApiEditor:
             raise self._failure(failure) from None
         self.answered, self.failed_in_a_row = True, 0
         edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer)
-        outcome = protocol.attempt(lambda _: edited, request)
+        outcome = protocol.attempt(lambda _: edited, replace(request, more=()))
         # Of another shape, it has been paid for: it is resized to the source where it is measured, as all edits are,
-        # and metrics/candidates lists it.
-        kept = outcome.kind == "wrong_size" and max(edited.image.shape) >= SIDE_ENOUGH
+        # and metrics/candidates lists it. Of several sources it may have the shape of another, and shows the wrong one.
+        wide = outcome.kind == "wrong_size" and not request.more
+        kept = wide and max(edited.image.shape) >= SIDE_ENOUGH
         return Outcome(images.encode_png(edited.image), None) if kept else outcome
 
     def _check_budget(self) -> None:

@@ -33,9 +33,10 @@ PLUS = "JoyImageEditPlusPipeline"
 LISTED = ("GlmImagePipeline", PLUS)  # these take a list of pictures only; all others take one
 FLOAT32 = {"ChronoEditPipeline": ("vae", "image_encoder")}  # parts that their authors load so
 # These take several pictures; where they are not told a size, the last of them decides it for those that LAST names.
-# GLM-Image takes them, too, but not beside transformers 5, and others take a list for a batch, or for its first.
+# GLM-Image takes them, too, but not beside transformers 5; most others take a list for a batch, or for its first.
 LAST = ("QwenImageEditPlusPipeline", "QwenImage21Pipeline", PLUS)
 SEVERAL = ("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "BriaFiboEditPipeline", *LAST)
+TOKENS = 2048  # of text and picture, for each picture
 STRUCTURED = ("BriaFiboEditPipeline",)  # these take an object in JSON with the instruction in it
 
 
@@ -120,6 +121,8 @@ class DiffusersEditor:
             arguments["max_area"] = size[0] * size[1]  # else FLUX.1 Kontext scales the size to an area of its own
         if size is None and len(shown) > 1 and self.name in LAST:
             arguments |= self._size_of_first(sources[0], arguments)
+        if len(shown) > 1 and self.name == PLUS:  # at about 1,030 tokens a picture its 4,096 would cut the first off
+            arguments.setdefault("max_sequence_length", TOKENS * len(shown))
         arguments |= {  # last: no setting replaces the record's own
             "images" if "images" in self.takes else "image": shown if listed else shown[0],
             "prompt": json.dumps({"edit_instruction": asked}, ensure_ascii=False) if self.name in STRUCTURED else asked,
