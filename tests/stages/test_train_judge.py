@@ -224,11 +224,12 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
             prepare.resized(key, "a", (name, f"p{key[1]}"))
 
 
-def test_the_report_has_intervals_over_photos(project: Project):
+def test_the_report_has_intervals_over_photos(project: Project, capsys: pytest.CaptureFixture):
     """64 pairs, of which three in four are right: of four photos, or each of its own."""
-    folder, row = project("told", pictures(2)), {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
+    row = {"step": 4, "loss": 0.5, "eval_loss": 0.9, "eval_accuracy": None}
+    folder, first = project("told", pictures(2)), row | {"step": 0, "loss": None, "eval_loss": 0.8}
     said = [[[0.0]] * 64, [[float(n % 4 > 0)] for n in range(64)]]
-    trained = Trained([row], [f"k{n}" for n in range(64)], said, (9, 2, 64), 5, 99, None, 1.0, 99, 1)
+    trained = Trained([first, row], [f"k{n}" for n in range(64)], said, (9, 2, 64), 5, 99, None, 1.0, 99, 1)
     of_four, alone = ({f"k{n}": f"photo{n // 16 if few else n}" for n in range(64)} for few in (True, False))
     told = train_judge.report(trained, of_four)
     assert (told["test"]["accuracy"], told["test_untrained"]["accuracy"], told["gain"]["difference"]) == (0.75, 0, 0.75)
@@ -241,6 +242,7 @@ def test_the_report_has_intervals_over_photos(project: Project):
     written = records.read_details(folder / "metrics/train_judge.json")
     assert (written["loss"], written["gain"]) == (0.5, None)
     assert (written["details"][0]["skipped"], written["details"][0]["steps"]) == (skipped, 5)
+    assert "train_judge: no step was better than the base on the held-out rows" in capsys.readouterr().err
 
 
 def test_a_changed_training_has_another_name(tmp_path: Path):

@@ -203,6 +203,9 @@ def write_results(job: TrainingJob, rows: Rows, run: Path, base: Path) -> None:
     figures, more = job.report([row for row in rows if row["key"] not in left_out], trained, base)
     evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    if kept and kept["step"] == 0:
+        what = "no step was better than the base on the held-out rows, so what is kept has learnt nothing"
+        print(f"{job.section}: {what}: give more data or steps, or another learning_rate", file=sys.stderr)
     details = {
         "base": hub.name_of(base) or job.setting.base,
         "skipped": skipped,
