@@ -1,6 +1,7 @@
 """The rooms of src/editjudge and who may import whom."""
 
 import ast
+import re
 from collections import Counter
 
 import grimp
@@ -37,11 +38,14 @@ def test_rooms_import_from_floors_below_only() -> None:
     assert len({pair for pair in arrows() if "api" not in pair}) <= 85
 
 
-def test_a_stage_imports_no_stage() -> None:
+def test_a_stage_imports_no_stage_and_its_last_line_runs_it() -> None:
     stages = {m for m in GRAPH.modules if room_of(m) == "stages" and not m.startswith("editjudge.stages.graph")}
     for module in GRAPH.modules:
         if room_of(module) != "cli" and not module.startswith("editjudge.stages.graph"):
             assert not GRAPH.find_modules_directly_imported_by(module) & stages - {"editjudge.stages"}, module
+    for stage in stages - {"editjudge.stages"}:
+        end = (SOURCE / f"{stage.replace('.', '/')}.py").read_text().partition('\nif __name__ == "__main__":\n')[2]
+        assert re.fullmatch(r"    (stage\(__doc__, run|runs\.main\(.*__doc__, job).*\)\n", end), stage
 
 
 @pytest.mark.parametrize("module", sorted(GRAPH.modules))

@@ -170,8 +170,10 @@ def test_an_image_is_filled_once_and_pixels_cannot_multiply() -> None:
     assert plain_pickle.loads(pickle.dumps(colours)).startswith(b"\x89PNG"), "colours count modulo 256"
     pixels = b"x" * 3000
     twice = [State([{}, "RGB", (10, 100), None, pixels]) for _ in range(5)]
+    least = 5 * len(pixels) - len(pickle.dumps([twice, bytes(999)])) + 999  # more bytes make it as long as its pixels
+    assert len(plain_pickle.loads(pickle.dumps([twice, bytes(least)]))[0]) == 5
     with pytest.raises(PickleError, match="more pixels than it has bytes"):
-        plain_pickle.loads(pickle.dumps(twice))
+        plain_pickle.loads(pickle.dumps([twice, bytes(least - 1)]))
     once = pickle.dumps(State([{}, "RGB", (1, 1), None, b"xxx"]), 3)
     with pytest.raises(PickleError, match="the state of a image"):
         plain_pickle.loads(once[:-1] + b"]b.")

@@ -107,14 +107,9 @@ def change(key: str, model: str, value: float | None) -> dict:
 
 
 def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> None:
-    rows = [
-        verdict("p1", "a", "b", "Image A"),
-        verdict("p1", "a", "c", "Image B"),
-        verdict("p1", "b", "c", "Tie"),
-        verdict("p1", "a", "copy", "Image B"),
-        verdict("p2", "a", "b", None, "failed"),
-        verdict("p2", "a", "c", None, "unasked"),
-    ]
+    rows = [verdict("p1", "a", "b", "Image A"), verdict("p1", "a", "c", "Image B"), verdict("p1", "b", "c", "Tie")]
+    rows += [verdict("p1", "a", "copy", "Image B")]
+    rows += [verdict("p2", "a", "b", None, "failed"), verdict("p2", "a", "c", None, "unasked")]
     changes = [change("p1", "a", 5.0), change("p1", "copy", 0.0), change("p1", "b", None), change("p2", "copy", 0.0)]
     chosen, counts = train_pairs.choose_judged(rows, changes, SETTING, "style_transfer")
     assert [(item.pair.winner, item.pair.loser) for item in chosen] == [("a", "b"), ("c", "a")]
@@ -159,11 +154,11 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(workdir: Path) ->
     assert found["known_truth"][0]["unknown"] == 1
 
 
-def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more is in memory than the pairs of one task."""
+def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch, capsys) -> None:
+    """No more is in memory than the pairs of one task; it says which task has none."""
     for name in ("pipelines", "stages"):
         Path(name).symlink_to(ROOT / name)
-    values, tasks = params.load(ROOT / "params.yaml"), ("sref", "tone_transfer")
+    values, tasks = params.load(ROOT / "params.yaml"), ("enhancement", "sref", "tone_transfer")
     values |= {"tasks": dict.fromkeys(tasks, "vlm_as_a_judge")}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     for task in tasks:
@@ -172,12 +167,15 @@ def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch
         known = {"task": task, "reason": None, "edited_area_ratio": 0.1} | HASHED
         records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
         records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")
-        records.write(Path(f"data/pair_verdicts/{task}.parquet"), [judged_row("p", task)], "pair_verdicts")
+        said = [] if task == "enhancement" else [judged_row("p", task)]
+        records.write(Path(f"data/pair_verdicts/{task}.parquet"), said, "pair_verdicts")
     steps, plain, add = [], records.iterate, records.RowWriter.add
     monkeypatch.setattr(records, "iterate", lambda file, *rest: steps.append(f"read {file.stem}") or plain(file, *rest))
     monkeypatch.setattr(records.RowWriter, "add", lambda self, row: steps.append(row["task"]) or add(self, row))
     train_pairs.run()
-    assert list(dict.fromkeys(steps)) == ["read sref", "sref", "read tone_transfer", "tone_transfer"]
+    ordered = "read enhancement, read sref, sref, read tone_transfer, tone_transfer"
+    assert ", ".join(dict.fromkeys(steps)) == ordered
+    assert capsys.readouterr().err == "train_pairs: no pair of enhancement; metrics/train_pairs.json says why\n"
     assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
 
 

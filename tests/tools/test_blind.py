@@ -51,6 +51,9 @@ def test_a_constant_head_and_an_adapter_as_it_starts_are_dead(base_dir: Path, tm
     lessons.write_scorer(base_dir, tmp_path / "scorer")
     file = deadened(tmp_path / "scorer", tmp_path / "head", "head.safetensors") / "head.safetensors"
     assert f"{file} is dead: its score of instruction_following is the same" in refused(tmp_path / "head")
+    tensors = load_file(tmp_path / "scorer/head.safetensors")  # no state of a hundred reaches beyond -400
+    save_file(tensors | {"parts.0.0.bias": torch.full_like(tensors["parts.0.0.bias"], -400)}, file)
+    assert f"{file} is dead: its score of instruction_following is the same" in refused(tmp_path / "head")
     adapted = get_peft_model(load_model(base_dir), LoraConfig(r=2, target_modules=["q_proj"]))
     adapted.save_pretrained(str(tmp_path / "adapter"))
     settings = tmp_path / "adapter/adapter_config.json"
