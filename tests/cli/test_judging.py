@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 PARAMS = """
 judges:
   pixels: {backend: measures, rule: agreement}
-  tiny: {backend: transformers, model: BASE, prompt: pvc, dtype: float32, batch_size: 2, rule: probability}
+  tiny: {backend: transformers, model: models/tiny_base, prompt: pvc, dtype: float32, batch_size: 2, rule: probability}
+train_judge: {base: models/tiny_base}
 measures: MEASURES
 """
 WORDS = "--source source.png --a near.png --b far.png --instruction Recolour"
@@ -37,8 +38,8 @@ def here(workdir: Path, photo: np.ndarray) -> Path:
     for name, pixels in {"source": photo, "near": near, "far": far}.items():
         Path(f"{name}.png").write_bytes(images.encode_png(pixels))
     own = params.load(ROOT / "params.yaml")["measures"]
-    values = PARAMS.replace("BASE", str(ROOT / "models/tiny_base")).replace("MEASURES", str(own))
-    Path("params.yaml").write_text(values)
+    Path("models").symlink_to(ROOT / "models")
+    Path("params.yaml").write_text(PARAMS.replace("MEASURES", str(own)))
     return workdir
 
 
@@ -53,9 +54,12 @@ def test_by_measures_of_a_task(here: Path) -> None:
     assert next(line for line in lines if line[0] == "unedit_area.delta_e")[1::2] == ["0.0000", "Image A"]
 
 
-def test_a_checkpoint_says_how_sure_it_is_in_both_orders(here: Path) -> None:
+def test_a_checkpoint_says_how_sure_it_is_in_both_orders_and_that_it_is_tiny(here: Path, capsys) -> None:
     sure = [float(line.split()[-1]) for line in run("--judge tiny").splitlines()[1:]]
     assert sure[0] == pytest.approx((sure[1] + sure[2]) / 2, abs=0.001)
+    assert "compare: tiny is a tiny judge for demonstration, it sees how much changed" in capsys.readouterr().err
+    run("--task color_alter --box 30 20 66 52")
+    assert "tiny" not in capsys.readouterr().err
 
 
 def test_orders_that_disagree_decide_nothing_and_no_verdict_is_an_error(here: Path) -> None:
