@@ -108,13 +108,14 @@ class Stage:
     """The engine; its workers do what `script` says, round by round."""
 
     def __init__(self, patch: pytest.MonkeyPatch, script: list[dict[str, object]], at_once: int = 1) -> None:
-        self.script, self.given, self.at_once = script, list[list[str]](), at_once
+        self.script, self.given, self.at_once, self.started = script, list[list[str]](), at_once, 0
         self.engine = SimpleNamespace(Worker=lambda *_: Stage.Worker(self), wait=lambda several, _: several)
         patch.setattr(workers, "engine", lambda: self.engine)
 
     class Worker:
         def __init__(self, stage: "Stage") -> None:
             self.given, self.lost, self.at_once, self.stage = list[str](), False, stage.at_once, stage
+            stage.started += 1
 
         def alive(self) -> bool:
             return True
@@ -178,8 +179,9 @@ def test_a_death_while_idle_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_answer_that_is_there_when_the_time_is_over_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch, [{"says": ["answer"]}])
     stage.engine.wait = lambda several, _: [each for each in several if not each.given]
-    with Workers(str, ["cpu"], timeout=0.0) as several:
+    with Workers(str, ["cpu"] * 3, timeout=0.0) as several:
         assert list(several.map([("a", "a")])) == [("a", "answer")]
+    assert stage.started == 1, "no more than there are items for"
 
 
 def test_what_is_heard_with_the_last_straw_is_given_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
