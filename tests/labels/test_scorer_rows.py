@@ -290,18 +290,11 @@ def annotation(key: str, model: str, ssim: float | None, change: float = 20.0, s
 
 
 def test_winners_and_dimensions_of_each_pair() -> None:
-    annotations = [
-        annotation("p", "clean", 0.99),
-        annotation("p", "idle", 1.0, change=0.0),
-        annotation("p", "bad", 0.2),
-        annotation("p", "worse", 0.19),
-        annotation("p", "gone", None, status="failed"),
-        annotation("p", "unmeasured", None),
-        annotation("q", "idle", 1.0, change=0.0),
-        annotation("q", "lazy", 1.0, change=1.0),
-        annotation("of_two", "clean", 0.99),
-        annotation("of_two", "bad", 0.2),
-    ]
+    annotations = [annotation("p", "clean", 0.99), annotation("p", "idle", 1.0, change=0.0)]
+    annotations += [annotation("p", "bad", 0.2), annotation("p", "worse", 0.19)]
+    annotations += [annotation("p", "gone", None, status="failed"), annotation("p", "unmeasured", None)]
+    annotations += [annotation("q", "idle", 1.0, change=0.0), annotation("q", "lazy", 1.0, change=1.0)]
+    annotations += [annotation("of_two", "clean", 0.99), annotation("of_two", "bad", 0.2)]
     dropped = Counter[str]()
     found = list(scored.rows("color_alter", annotations, PROMPTS, RULES, TIERS, 0.0, dropped))
     records.check("scorer_data", found, "x")

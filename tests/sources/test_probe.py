@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from editjudge.core import images, records, regions
-from editjudge.sources.builtin import photos, scenes
+from editjudge.sources.builtin import operations, photos, scenes
 
 ROLES = ("train", "benchmark")
 
@@ -56,6 +56,24 @@ def test_what_is_added_fills_its_place_in_height_or_width_and_lies_in_its_middle
             _, edit, _ = scenes.edit_of("subject_add", crop, place, role, photo, np.random.default_rng(n))
             left, above, right, below = np.subtract(edit["box"], place.box)
             assert (left, above, min(left, above)) == (-right, -below, 0), (photo, place.name)
+
+
+def test_tones_and_backgrounds_look_as_they_are_called() -> None:
+    """In CIELAB; `""` is the photo as it was."""
+    photo = photos.load(next(iter(photos.TRAIN)))[:256, :256]
+    tones = {"": photo} | {name: operations.tone(photo, name) for name in operations.TONES}
+    light, a, b = ({name: images.to_lab(rgb)[..., n] for name, rgb in tones.items()} for n in range(3))
+    assert max(np.abs(a["a black and white"]).max(), np.abs(b["a black and white"]).max()) < 0.5
+    assert (np.median(a["a sepia"]), np.median(b["a sepia"])) == pytest.approx((9, 24), abs=1)
+    assert b["a cold blue"].mean() < b[""].mean() - 9 < b[""].mean() + 9 < b["a warm golden"].mean()
+    assert light["a faded vintage"].std() < 0.7 * light[""].std() < light[""].std() < light["a high-contrast"].std()
+    none = np.zeros(photo.shape[:2], bool)
+    painted = (operations.replace_background(photo, none, name, 0) for name in operations.BACKGROUNDS)
+    sunset, (night, *_), (wall, *grey), meadow = (np.moveaxis(images.to_lab(rgb), -1, 0) for rgb in painted)
+    assert sunset[2][0].mean() < 0 < 40 < sunset[2][-1].mean(), "violet above, orange below"
+    assert np.median(night) < 15 < 80 < night.max(), "dark, with stars"
+    assert (wall.mean(), wall.std(), np.abs(grey).max()) == pytest.approx((62, 2, 0), abs=1)
+    assert meadow[1].mean() < -30 < 0 < np.corrcoef(meadow[0].ravel(), meadow[1].ravel())[0, 1], "lighter, less green"
 
 
 def test_a_pair_depends_on_its_own_number_alone_and_a_task_must_be_known() -> None:
