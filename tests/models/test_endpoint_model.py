@@ -318,7 +318,7 @@ def test_passes_have_seeds_of_their_own_and_resume_one_by_one_at_the_pace_a_minu
     assert answers[0].forward.usage.tokens_in == 300
 
 
-@pytest.mark.parametrize("budget", [{"questions": 10}, {"tokens": 1100}, {"money": 0.0012}])
+@pytest.mark.parametrize("budget", [{"questions": 10}, {"tokens": 1199}, {"money": 0.00131}])
 def test_a_budget_ends_the_asking_and_a_higher_one_goes_on(tmp_path, sound, budget) -> None:
     how = setting(sound.url, price={"input": 1.0, "output": 2.0}, budget=budget)
     sound.log(forget=True)
