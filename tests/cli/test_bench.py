@@ -102,8 +102,8 @@ def test_two_ways_of_asking_have_a_paired_difference(settings: Path) -> None:
     done = bench("vcreward", "--judge", "tiny", "--prompt", "pvc", "decision")
     assert done.returncode == 0, done.stderr
     assert "tiny, decision  tiny, pvc" in done.stdout
-    told = bench("vcreward", "--dry", "--judge", "tiny")
-    assert (told.returncode, told.stdout) == (0, "")
+    told = bench("vcreward", "--dry", "--judge", "tiny", ROOT / "models/tiny_base")
+    assert (told.returncode, told.stdout) == (0, ""), "a folder is a judge, too"
     none = ("aurora", "--judge", "none"), "no judge, scorer or rater 'none'"
     silent = ("aurora", "--judge", "measures"), "nothing was scored"
     for words, why in (none, silent, (("--data", "x=y"), "form must be aurora")):
