@@ -226,14 +226,15 @@ def test_edits_are_a_source_of_raw_pairs() -> None:
 
 
 def photo_of(*objects: PhotoRegion) -> Photo:
-    tags = {"background": [], "object": [], "summary": None}
-    return Photo("k", "p.png", 90, 90, (), None, tags, (), objects)
+    return Photo("k", "p.png", 90, 90, (), None, {"background": [], "object": [], "summary": None}, (), objects)
 
 
 def test_dialogues_have_the_grammar_of_their_kind() -> None:
     """Types by turn, as ImgEdit's tools/5_generate_prompt.py has them."""
     setting = read_setting("instructions", Instructions, VALUES["instructions"] | WRITTEN | {"dialogues": 3})
     apart = (PhotoRegion("a", (0, 0, 30, 30), None, 1.0), PhotoRegion("b", (60, 60, 90, 90), None, 1.0))
+    ninths = [(x, y, x + 24, y + 24) for y in (3, 33, 63) for x in (3, 33, 63)]
+    assert edits.free_spots(photo_of(*apart)) == ninths[1:-1], "all but where the two are"
     seen = dict[str, set[tuple[str, ...]]]()
     for seed in range(40):
         for kind, turns in edits.dialogues(photo_of(*apart), setting, np.random.default_rng(seed)):
