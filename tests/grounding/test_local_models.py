@@ -117,8 +117,8 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.save_detector(tmp_path_factory.mktemp("detector"))
 
 
-def test_a_grounding_dino_finds_boxes_of_the_names(detector: Path, tmp_path: Path, rng: np.random.Generator) -> None:
-    """Its own boxes, in pixels of the source; one broken image and a threshold too high are failed records."""
+def test_a_grounding_dino_finds_boxes_of_the_names(detector: Path, tmp_path: Path, rng, monkeypatch) -> None:
+    """Its own boxes, in pixels of the source; a broken image, a threshold too high and too many are failed records."""
     embedded, threshold = {"backend": "embedded"}, 0.3
     dino = {"backend": "grounding_dino", "model": str(detector), "device": "cpu", "workers": 1, "threshold": threshold}
     rows = pool(rng, "Replace the red square by the blue cup.", edits=2)
@@ -140,6 +140,12 @@ def test_a_grounding_dino_finds_boxes_of_the_names(detector: Path, tmp_path: Pat
                 assert "above the threshold" in str(at.reason)
     assert several >= 2
     assert {found["k2", model].kind for model in ("m0", "m1")} == {"grounder, source: unusable"}
+    most = max(len(each) for at in found.values() for each in (at.source, at.edited))
+    for allowed in (most, most - 1):
+        monkeypatch.setattr(grounding, "MOST_BOXES", allowed)
+        again = run(rows, REPLACE, embedded, dino, tmp_path / "c").found
+        assert (again == found) == (allowed == most)
+    assert any(f"{most} boxes, more than {most - 1}" in str(at.reason) for at in again.values())
     high = run(rows, REPLACE, embedded, dino | {"threshold": 1.0}, tmp_path / "c")
     assert high.failed() == {"grounder, source: no box": 4, "grounder, source: unusable": 2}
     assert high.found["k0", "m0"].reason == "grounder, source: no box of 'red square' above the threshold"
