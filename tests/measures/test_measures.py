@@ -236,6 +236,8 @@ def test_boxes_are_clipped_or_refused_and_those_of_both_images_make_one_region(p
     assert alone.edited_area_ratio == 0.25
     with pytest.raises(ValueError, match="no box"):
         table.TABLE["object_similarity"](alone, "edit_area", MODELS)
+    with pytest.raises(ValueError, match="the source has no box"):
+        table.TABLE["iou"](a_pair(photo, photo, ()), "edit_area", MODELS)
 
 
 def test_edits_are_resized_to_their_source_and_large_images_shrunk_to_the_recipes_side(photo: np.ndarray) -> None:
