@@ -26,6 +26,13 @@ hypothesis.settings.load_profile("any machine")
 gc.disable()  # what is imported and collected stays
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None):  # those of pytest-xdist
+        import forks
+
+        forks.share()
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()

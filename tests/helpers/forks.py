@@ -3,7 +3,8 @@
 A server that has imported libraries forks for each run, which has the folder, the words, the environment and the files
 0, 1 and 2 of who asks. A run ends without the interpreter's tidying up, which would take longer than most runs' work.
 There are two: that of `run` and `program` has all of our settings and our program, too, but not torch; that of `python`
-has torch and DVC, but nothing of ours, so that a copy of the repository runs its own code."""
+has torch and DVC, but nothing of ours, so that a copy of the repository runs its own code. They import when they are
+first asked; the processes of a test session share them."""
 
 import functools
 import json
@@ -17,6 +18,9 @@ from typing import NamedTuple
 
 from editjudge.core import portable
 
+FOLDER = tempfile.TemporaryDirectory(prefix="forks-")  # of addresses, which may not be long
+STARTED: list[subprocess.Popen[bytes]] = []  # they end when nobody holds their pipe any more
+SHARED = "EDITJUDGE_TEST_FORKS"
 ENV = os.environ | portable.environment() | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 LIBRARIES = "aiohttp, cv2, jsonschema, matplotlib.pyplot, pandas, PIL.Image, psutil, pyarrow.parquet, pydantic"
 OURS = f"{LIBRARIES}, scipy.stats, editjudge.cli.main, tools.check"
@@ -24,12 +28,50 @@ HEAVY = f"{LIBRARIES}, scipy.stats, datasets, dvc.cli, dvc.repo.reproduce, peft,
 HEAVY += ", transformers.models.auto.processing_auto, transformers.models.qwen3_vl.modeling_qwen3_vl"
 SERVER = """
 def serve():
-    import gc, json, os, runpy, select, signal, socket, sys, traceback
+    import fcntl, gc, json, os, runpy, select, signal, socket, sys, traceback
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
+        return
+    import multiprocessing.util as processes
     import {imports}
     gc.freeze()
+    spawn = processes.spawnv_passfds
+
+    def spare():
+        # multiprocessing's fork server, should this run want one, is a fork of now: it has all imports, and no threads.
+        own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if pid := os.fork():
+            its.close()
+
+            def start(program, words, files):
+                if "forkserver" not in words[-1] or own.fileno() < 0:
+                    return spawn(program, words, files)
+                with own:
+                    socket.send_fds(own, [json.dumps([words[-1], dict(os.environ), files]).encode()], files)
+                return pid
+
+            processes.spawnv_passfds = start
+            return
+        own.close()
+        asked.close()
+        said, given, *_ = socket.recv_fds(its, 1 << 20, 9)
+        if said:
+            command, environment, numbers = json.loads(said)
+            aside = [fcntl.fcntl(file, fcntl.F_DUPFD, 100 + max(numbers)) for file in given]  # out of the numbers' way
+            for file, number in zip(aside, numbers):
+                os.dup2(file, number)
+            for file in {{its.detach(), *given, *aside}} - {{*numbers}}:
+                os.close(file)
+            os.environ.clear()
+            os.environ.update(environment)
+            try:
+                exec(command, {{}})
+            except SystemExit:
+                pass
+        os._exit(0)
+
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     libraries = [place for place in sys.path if place and place not in own]
-    listening = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:  # else nobody can ask any more
         asked, _ = listening.accept()
@@ -48,6 +90,7 @@ def serve():
         given = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
         beside = folder if kind == "-m" else os.path.dirname(sys.argv[0])
         sys.path[:] = [beside, *map(os.path.abspath, given), *libraries]
+        spare()
         try:
             if kind == "-m":
                 runpy._run_module_as_main(sys.argv[0])  # as Python's own -m: a worker finds its classes by __mp_main__
@@ -90,30 +133,30 @@ class Done(NamedTuple):
     loaded: str  # of torch, transformers and diffusers
 
 
-class Server(NamedTuple):
-    """It ends when nobody can ask any more."""
-
-    folder: tempfile.TemporaryDirectory  # of its socket
-    address: str
-    process: subprocess.Popen[bytes]
-
-
 @functools.cache
-def server(imports: str) -> Server:
-    folder = tempfile.TemporaryDirectory()
+def server(imports: str) -> str:
+    """The address of the server that the test session shares, or of one of this process, which ends with it."""
+    if shared := json.loads(os.environ.get(SHARED, "{}")).get(imports):
+        return shared
+    address = f"{tempfile.mkdtemp(dir=FOLDER.name)}/address"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(address := f"{folder.name}/address")
+        listening.bind(address)
         listening.listen()
         command = [sys.executable, "-c", SERVER.format(imports=imports), str(listening.fileno())]
-        return Server(folder, address, subprocess.Popen(command, env=ENV, stdin=-1, pass_fds=[listening.fileno()]))
+        STARTED.append(subprocess.Popen(command, env=ENV, stdin=subprocess.PIPE, pass_fds=[listening.fileno()]))
+    return address
+
+
+def share() -> None:
+    """The processes that this one starts ask its servers."""
+    os.environ[SHARED] = json.dumps({imports: server(imports) for imports in (OURS, HEAVY)})
 
 
 @functools.cache
 def python() -> Path:
     """A program that does what `python -m` and `python FILE.py` do. It lies in a folder of its own, for PATH."""
-    started = server(HEAVY)
-    file = Path(started.folder.name, "python")
-    file.write_text(PYTHON.format(python=sys.executable, address=started.address))
+    file = Path(tempfile.mkdtemp(dir=FOLDER.name), "python")
+    file.write_text(PYTHON.format(python=sys.executable, address=server(HEAVY)))
     file.chmod(0o755)
     return file
 
@@ -129,7 +172,7 @@ def run(module: str, *words: object) -> Done:
     asked = [os.getcwd(), ENV, sys.executable, ["-m", module, *map(str, words)]]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as none:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.connect(server(OURS).address)
+            connection.connect(server(OURS))
             socket.send_fds(connection, [json.dumps(asked).encode()], [none.fileno(), out.fileno(), err.fileno()])
             status, *loaded = json.loads(connection.recv(999) or "[-9]")
             connection.recv(1)  # until it has ended
