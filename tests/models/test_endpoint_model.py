@@ -23,7 +23,7 @@ from fake_server import Server
 from editjudge.core.downloads import retry_after
 from editjudge.core.params import ParamsError
 from editjudge.engine.resume import RecordCache
-from editjudge.judges import opening, rubrics
+from editjudge.judges import rubrics
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
@@ -388,12 +388,6 @@ def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path, wait) 
 def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
     with pytest.raises(endpoint.TryFailed, match="completion"):
         read_completion(raw)
-
-
-def test_a_setting_is_checked_before_anything_is_asked() -> None:
-    for given in (None, "endpoint", ["endpoint"]):
-        with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
-            opening.open_judges({"gpt": given})
 
 
 def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest.MonkeyPatch) -> None:
