@@ -380,14 +380,10 @@ def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path, wait) 
     assert retry_after("Fri, 31 Dec 99999999999999999999 23:59:59 GMT") is None, "there is no such date"
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"message": null}]}', b'{"error": "busy"}',
-     b'{"choices": [{"message": {"content": [1]}}]}', b'{"choices": [{"message": {"content": "x"}, "logprobs": 3}]}'],
-)  # fmt: skip
-def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
+@each_row("raw")
+def test_what_is_no_completion_is_tried_again(raw: str) -> None:
     with pytest.raises(endpoint.TryFailed, match="completion"):
-        read_completion(raw)
+        read_completion(raw.encode())
 
 
 def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest.MonkeyPatch) -> None:

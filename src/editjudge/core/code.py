@@ -32,7 +32,7 @@ HASHED = re.compile(r"^    - path: (.+)\n      hash: md5\n      md5: '?([0-9a-f]
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
 NO_RESULT: dict[str, str] = params.load(Path(__file__).with_name("no_result.yaml"))  # modules, and why
 PROMPTS = ("judges", "prompts")  # in parts: a path in a text counts as used here
-CHOSEN: dict[str, dict[str, str | None]] = params.load(Path(__file__).with_name("chosen.yaml"))
+CHOSEN: dict[str, dict[str, str | None]] = params.load(Path(__file__).with_name("chosen_prompts.yaml"))
 
 
 class Source(NamedTuple):
