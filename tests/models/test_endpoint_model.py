@@ -19,6 +19,7 @@ import pytest
 from cases import each_row
 from chat_client import ask, chat_server, kept, picture, questions, setting, settled
 from fake_server import Server
+from killing import wait_until
 
 from editjudge.core.downloads import retry_after
 from editjudge.core.params import ParamsError
@@ -78,9 +79,7 @@ def test_a_killed_run_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
     with chat_server(delay=0.02) as server:
         script = Path(__file__).parents[1] / "helpers/chat_client.py"
         client = subprocess.Popen([sys.executable, script, server.url, file, "100"], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while kept(file) < 40 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: kept(file) >= 40)
         client.kill()
         client.wait()
         before = kept(file)
