@@ -62,11 +62,8 @@ def test_an_optional_column_is_written_where_a_row_has_it_however_late_it_comes(
     records.write(file, rows, "raw_pairs")
     assert file.read_bytes() == at_once(rows, tmp_path / "b.parquet")
     assert records.read(file, "raw_pairs") == [row | {"shown": row.get("shown")} for row in rows]
-    left = list(records.iterate(file, "raw_pairs", "image"))[150]
-    assert {name: bytes(image) for name, image in records.references(left).items()} == {
-        "source_2": b"2",
-        "source_3": b"3",
-    }
+    left = records.references(list(records.iterate(file, "raw_pairs", "image"))[150])
+    assert {name: bytes(image) for name, image in left.items()} == {"source_2": b"2", "source_3": b"3"}
     records.write(file, rows[:150], "raw_pairs")
     assert "shown" not in pq.read_schema(file).names
     assert {each.name for each in tmp_path.iterdir()} == {"a.parquet", "b.parquet"}
