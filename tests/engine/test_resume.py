@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_client import kept
 
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
@@ -62,8 +63,6 @@ def fill(folder: Path, start: Any, own: int) -> None:
 
 
 def test_runs_that_use_a_cache_at_once_lose_nothing_and_agree(tmp_path: Path) -> None:
-    from chat_client import kept  # here: workers import this file, and what it imports takes them a second
-
     context = get_context("fork")
     start = context.Barrier(3)
     runs = [context.Process(target=fill, args=(tmp_path, start, own)) for own in range(3)]
