@@ -1,6 +1,5 @@
 """Tables of our own contracts, and tables of strangers: small files that unfold, names that stand twice."""
 
-import os
 import random
 import subprocess
 import sys
@@ -63,11 +62,8 @@ def test_an_optional_column_is_written_where_a_row_has_it_however_late_it_comes(
     records.write(file, rows, "raw_pairs")
     assert file.read_bytes() == at_once(rows, tmp_path / "b.parquet")
     assert records.read(file, "raw_pairs") == [row | {"shown": row.get("shown")} for row in rows]
-    left = list(records.iterate(file, "raw_pairs", "image"))[150]
-    assert {name: bytes(image) for name, image in records.references(left).items()} == {
-        "source_2": b"2",
-        "source_3": b"3",
-    }
+    left = records.references(list(records.iterate(file, "raw_pairs", "image"))[150])
+    assert {name: bytes(image) for name, image in left.items()} == {"source_2": b"2", "source_3": b"3"}
     records.write(file, rows[:150], "raw_pairs")
     assert "shown" not in pq.read_schema(file).names
     assert {each.name for each in tmp_path.iterdir()} == {"a.parquet", "b.parquet"}
@@ -144,29 +140,23 @@ PEAK = """
 import resource, sys
 from pathlib import Path
 from editjudge.core import tables
+tables.MOST = 1 << 26
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows = sum(len(row["image"]) for row in tables.parquet(Path(sys.argv[1])))
 print(rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-ROOT = Path(__file__).parents[2]
-ENV = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-
-
-def child(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own: its peak is its own, and a signal ends nothing else."""
-    return subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, env=ENV)
 
 
 def test_a_small_parquet_file_takes_little_memory(tmp_path: Path) -> None:
-    """64 rows of 24 MB of one byte, which is stored once: 1.5 GB in one batch."""
-    size = 24 << 20
+    """64 rows of 6 MB of one byte, which is stored once: 0.8 GB in one batch, as Arrow has it and as Python."""
+    size = 6 << 20
     image = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), pa.array([bytes(size)], pa.binary()))
     pq.write_table(pa.table({"image": image}), tmp_path / "bomb.parquet", compression="zstd", store_schema=False)
     assert (tmp_path / "bomb.parquet").stat().st_size < 10_000
-    done = child(PEAK, str(tmp_path / "bomb.parquet"))
+    done = subprocess.run([sys.executable, "-c", PEAK, tmp_path / "bomb.parquet"], capture_output=True, check=True)
     read, megabytes = map(int, done.stdout.split())
     assert read == 64 * size
-    assert megabytes < 1000, done.stderr
+    assert megabytes < 500
 
 
 def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:

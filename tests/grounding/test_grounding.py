@@ -1,6 +1,5 @@
 """Instruction parser and grounder: against a real HTTP server that finds coloured squares and often misbehaves."""
 
-import io
 import shutil
 import urllib.request
 from collections import Counter
@@ -18,7 +17,7 @@ from fake_server import Server
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import bomb
+from pictures import bomb, encoded
 from PIL import Image
 
 from editjudge.core import images, prompts
@@ -124,10 +123,9 @@ def test_boxes_come_back_in_the_source_s_pixels_whatever_was_sent(sound, tmp_pat
     pixels[60:180, 100:220] = COLOURS["red"]
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise: upright it is 300 wide and 400 high
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=95, exif=exif)
+    data = encoded(Image.fromarray(pixels), "JPEG", quality=95, exif=exif)
     edit = drawn({"blue": (50, 100, 150, 300)}, 800, 500)
-    row = prompt(0, "subject_replace", "Replace the red square by the blue square.", file.getvalue())
+    row = prompt(0, "subject_replace", "Replace the red square by the blue square.", data)
     how = at(sound.url, coordinates, max_pixels=20_000)
     found = run(([row], [candidate(row, "m", edit)]), REPLACE, how, tmp_path / "c").found["k0000", "m"]
     [source], [edited] = found.source, found.edited
@@ -142,10 +140,9 @@ def test_the_size_from_the_header_is_that_of_the_decoded_image(kind: str, orient
     exif = Image.Exif()
     if orientation is not None:
         exif[0x0112] = orientation
-    file = io.BytesIO()
-    Image.new("RGB", (40, 30)).save(file, kind, exif=exif)
-    height, width = images.decode(file.getvalue()).shape[:2]
-    assert upright_size("source", file.getvalue()) == (width, height)
+    data = encoded(Image.new("RGB", (40, 30)), kind, exif=exif)
+    height, width = images.decode(data).shape[:2]
+    assert upright_size("source", data) == (width, height)
 
 
 @settings(max_examples=40, deadline=None)

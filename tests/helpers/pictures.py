@@ -12,17 +12,19 @@ def png(seed: int, height: int = 64, width: int = 64) -> bytes:
 
 
 def picture(seed: int, form: str = "PNG", height: int = 16, width: int = 24) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return encoded(Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)), form)
+
+
+def encoded(image: Image.Image, form: str, **options: object) -> bytes:
+    """options: of Pillow's save."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form)
+    image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
 def many_scans(side: int, count: int) -> bytes:
     """A JPEG that repeats the last of its scans."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (side, side)).save(buffer, "JPEG", progressive=True)
-    whole = buffer.getvalue()
+    whole = encoded(Image.new("RGB", (side, side)), "JPEG", progressive=True)
     return whole[:-2] + whole[whole.rindex(b"\xff\xda") : -2] * count + whole[-2:]
 
 

@@ -138,4 +138,4 @@ def triangle(length: int, size: int, antialias: bool = True) -> np.ndarray:
 def bilinear(values: np.ndarray, height: int, width: int, antialias: bool = True) -> np.ndarray:
     """(H, W) or (H, W, c) to (height, width[, c]), float64."""
     rows, columns = triangle(values.shape[0], height, antialias), triangle(values.shape[1], width, antialias)
-    return np.einsum("ih,hw...,jw->ij...", rows, values.astype(np.float64), columns)
+    return np.einsum("ih,hw...,jw->ij...", rows, values.astype(np.float64), columns, optimize=True)

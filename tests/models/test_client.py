@@ -3,7 +3,6 @@ stored bytes wherever possible, each encoded once."""
 
 import asyncio
 import base64
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import pytest
 from http_handler import Handler, served
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import png
+from pictures import encoded, png
 from PIL import Image
 
 from editjudge.core import images
@@ -138,9 +137,7 @@ def test_a_reply_without_end_is_cut_off(url: str) -> None:
 
 def stored(seed: int, kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: object) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(buffer, kind, **options)
-    return buffer.getvalue()
+    return encoded(Image.fromarray(pixels).convert(mode), kind, **options)
 
 
 def sent(url: bytes) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from cases import each_row
+from cases import each_row, yaml_beside
 from pictures import many_scans, png
 from pixel_scorer import Served
 from pydantic import ValidationError
@@ -145,12 +145,8 @@ def image(address: str) -> list[dict]:
 
 @each_row(
     "status, words, change",
-    (400, "nothing is fetched", {"messages": image("http://127.0.0.1:1/x.png")}),
-    (400, "nothing is fetched", {"messages": image("file:///etc/hostname")}),
-    (400, "nothing is fetched", {"messages": image("data:text/html;base64,QQ==")}),
-    (400, "not base64", {"messages": image("data:image/png;base64,***")}),
+    *((400, words, {"messages": image(address)}) for words, address in yaml_beside(__file__)["IMAGES"]),
     (400, "cannot be used: 1010 scans", {"messages": image(SLOW)}),
-    (400, "cannot be used: not a PNG", {"messages": image("data:image/png;base64,QQ==")}),
     (400, "4 images, more than the limit of 3", {"messages": image("data:image/png;base64,QQ==") * 4}),
     (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
     *((400, "the body: ", data) for data in (b"", b"[]", b"{", b"\xff", b"[" * 100000)),

@@ -1,5 +1,6 @@
 """Encoders: HOG, and CLIP and DINOv3 from tiny random checkpoints, against the models called by hand."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -15,6 +16,8 @@ from transformers import CLIPImageProcessorPil, CLIPVisionModelWithProjection, D
 
 from editjudge.measures.annotation.picture import cubic
 from editjudge.vision.encoders import ClipEncoder, ClipTowers, DinoEncoder, Dinov2, Grid, dino, hog
+
+Tiny = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -35,22 +38,12 @@ def test_gradients_are_scikit_images(rng: np.random.Generator) -> None:
             np.testing.assert_allclose(ours, theirs.reshape(ours.shape), atol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.write("clip", tmp_path_factory.mktemp("clip"))
-
-
-@pytest.fixture(scope="module")
-def dino_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.write("dinov3", tmp_path_factory.mktemp("dino"))
-
-
 @torch.inference_mode()
-def test_clip_is_the_model_called_by_hand(clip_folder: Path, pictures: list[np.ndarray]) -> None:
-    encoder = ClipEncoder("measures.clip.model", str(clip_folder), batch_size=3)
-    model = CLIPVisionModelWithProjection.from_pretrained(clip_folder).eval()
+def test_clip_is_the_model_called_by_hand(tiny: Tiny, pictures: list[np.ndarray]) -> None:
+    encoder = ClipEncoder("measures.clip.model", str(tiny("clip")), batch_size=3)
+    model = CLIPVisionModelWithProjection.from_pretrained(tiny("clip")).eval()
     square = {"height": 64, "width": 64}
-    processor = CLIPImageProcessorPil.from_pretrained(clip_folder, size=square, do_center_crop=False)
+    processor = CLIPImageProcessorPil.from_pretrained(tiny("clip"), size=square, do_center_crop=False)
     for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
         wanted = model(**processor(rgb, return_tensors="pt", input_data_format="channels_last"))
         tokens = wanted.last_hidden_state[0].numpy()  # before the last layer norm
@@ -60,9 +53,9 @@ def test_clip_is_the_model_called_by_hand(clip_folder: Path, pictures: list[np.n
 
 
 @torch.inference_mode()
-def test_dinov3_is_the_model_called_by_hand(dino_folder: Path, pictures: list[np.ndarray]) -> None:
-    encoder = DinoEncoder("measures.dinov3.model", str(dino_folder), batch_size=3)
-    model = DINOv3ViTModel.from_pretrained(dino_folder).eval()
+def test_dinov3_is_the_model_called_by_hand(tiny: Tiny, pictures: list[np.ndarray]) -> None:
+    encoder = DinoEncoder("measures.dinov3.model", str(tiny("dinov3")), batch_size=3)
+    model = DINOv3ViTModel.from_pretrained(tiny("dinov3")).eval()
     for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
         pixels = (tiny_models.bilinear(rgb / 255, 64, 64) - tiny_models.MEAN) / tiny_models.STD
         wanted = model(torch.tensor(pixels.transpose(2, 0, 1)[None], dtype=torch.float32)).last_hidden_state[0]
@@ -71,8 +64,8 @@ def test_dinov3_is_the_model_called_by_hand(dino_folder: Path, pictures: list[np
         np.testing.assert_allclose(found.patches, wanted[-16:], atol=2e-5)
 
 
-def test_half_precision_is_near(clip_folder: Path, dino_folder: Path, photo: np.ndarray) -> None:
-    for kind, folder in ((ClipEncoder, clip_folder), (DinoEncoder, dino_folder)):
+def test_half_precision_is_near(tiny: Tiny, photo: np.ndarray) -> None:
+    for kind, folder in ((ClipEncoder, tiny("clip")), (DinoEncoder, tiny("dinov3"))):
         [exact] = kind("where", str(folder)).encode([photo])
         [half] = kind("where", str(folder), dtype="bfloat16").encode([photo])
         assert half.patches.dtype == np.float32
@@ -80,22 +73,23 @@ def test_half_precision_is_near(clip_folder: Path, dino_folder: Path, photo: np.
         assert 0.99 < cosine < 1 - 1e-9
 
 
-def test_clip_with_its_text_tower_loads_as_well(tmp_path: Path, clip_folder: Path, photo: np.ndarray) -> None:
-    vision = CLIPVisionModelWithProjection.from_pretrained(clip_folder)
+def test_clip_with_its_text_tower_loads_as_well(tmp_path: Path, tiny: Tiny, photo: np.ndarray) -> None:
+    folder = tiny("clip")
+    vision = CLIPVisionModelWithProjection.from_pretrained(folder)
     text = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
     whole = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision.config, projection_dim=24))
     whole.vision_model.load_state_dict(vision.vision_model.state_dict())
     whole.visual_projection.load_state_dict(vision.visual_projection.state_dict())
     whole.save_pretrained(tmp_path)
-    (tmp_path / "preprocessor_config.json").write_bytes((clip_folder / "preprocessor_config.json").read_bytes())
+    (tmp_path / "preprocessor_config.json").write_bytes((folder / "preprocessor_config.json").read_bytes())
     [found] = ClipEncoder("measures.clip.model", str(tmp_path)).encode([photo])
-    [wanted] = ClipEncoder("measures.clip.model", str(clip_folder)).encode([photo])
+    [wanted] = ClipEncoder("measures.clip.model", str(folder)).encode([photo])
     np.testing.assert_allclose(found.cls, wanted.cls, atol=1e-6)
 
 
-def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(dino_folder: Path) -> None:
+def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(tiny: Tiny) -> None:
     """The image's corner is the first patch's: nothing is cropped from an image that is not square."""
-    encoder = DinoEncoder("measures.dinov3.model", str(dino_folder))
+    encoder = DinoEncoder("measures.dinov3.model", str(tiny("dinov3")))
     region = np.zeros((40, 160), bool)
     region[:5, :20] = True
     assert np.flatnonzero(encoder.layout().cells(region, 0.1)).tolist() == [0]
@@ -135,8 +129,8 @@ PHOTO = np.random.default_rng(3).integers(0, 256, (40, 70, 3), np.uint8)
 OTHER = np.random.default_rng(4).integers(0, 256, (64, 64, 3), np.uint8)
 
 
-def test_the_towers_agree_with_the_whole_model(tmp_path: Path) -> None:
-    folder, texts = tiny_models.clip_folder(tmp_path), ["a red cup", "blue"]
+def test_the_towers_agree_with_the_whole_model(tiny: Tiny) -> None:
+    folder, texts = tiny("towers"), ["a red cup", "blue"]
     found = ClipTowers("scorers.c.model", str(folder), batch_size=1)
     model = hf.CLIPModel.from_pretrained(folder).eval()
     given = hf.AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
@@ -150,14 +144,13 @@ def test_the_towers_agree_with_the_whole_model(tmp_path: Path) -> None:
     assert found.texts(["cup " * 200]).shape == (1, 24), "cut to what the model takes"
 
 
-def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tmp_path: Path, dino_folder: Path) -> None:
+def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tiny: Tiny) -> None:
     """A DINOv3 is told from it by its config."""
-    assert isinstance(third := dino("scorers.d.model", str(dino_folder)), DinoEncoder)
+    assert isinstance(third := dino("scorers.d.model", str(tiny("dinov3"))), DinoEncoder)
     assert third.images([PHOTO, OTHER]).shape == (2, 32)
-    folder = tiny_models.dinov2_folder(tmp_path)
-    found = dino("scorers.d.model", str(folder))
+    found = dino("scorers.d.model", str(tiny("dinov2")))
     assert isinstance(found, Dinov2)
     pixels = found.fed([PHOTO], 56, 56)
     with torch.inference_mode():
-        wanted = hf.Dinov2Model.from_pretrained(folder).eval()(pixels).last_hidden_state[:, 0]
+        wanted = hf.Dinov2Model.from_pretrained(tiny("dinov2")).eval()(pixels).last_hidden_state[:, 0]
     np.testing.assert_allclose(found.images([PHOTO]), wanted.numpy(), atol=1e-5)

@@ -1,6 +1,5 @@
 """The folders of the measures' models: all that can be wrong is an error that names the params field."""
 
-import functools
 import json
 import shutil
 import subprocess
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
-import tiny_people
 from cases import each_row
 from safetensors.torch import load_file, save_file
 
@@ -22,26 +19,22 @@ from editjudge.vision.encoders import ClipEncoder
 from editjudge.vision.segmenters import FaceParser
 
 WHERE = "measures.clip.model"
-MADE: dict[str, tuple[Callable[[Path], Path], folders.Architecture]] = {
-    "clip": (functools.partial(tiny_models.write, "clip"), folders.CLIP),
-    "depth": (functools.partial(tiny_models.write, "depth"), folders.DEPTH_ANYTHING),
-    "parser": (tiny_people.write_parser, folders.SEGFORMER),
-    "pose": (lambda at: tiny_people.write_pose(at, 1), folders.VITPOSE),
-    "detector": (tiny_models.save_detector, folders.GROUNDING_DINO),
-    "towers": (tiny_models.clip_folder, folders.CLIP_TOWERS),
-    "dinov2": (tiny_models.dinov2_folder, folders.DINOV2),
+Tiny = Callable[[str], Path]
+ARCHITECTURES: dict[str, folders.Architecture] = {
+    "clip": folders.CLIP,
+    "depth": folders.DEPTH_ANYTHING,
+    "parser": folders.SEGFORMER,
+    "pose": folders.VITPOSE,
+    "detector": folders.GROUNDING_DINO,
+    "towers": folders.CLIP_TOWERS,
+    "dinov2": folders.DINOV2,
 }
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    return functools.cache(lambda kind: MADE[kind][0](tmp_path_factory.mktemp(kind)))
-
-
 @pytest.fixture
-def own(sound: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+def own(tiny: Tiny, tmp_path: Path) -> Tiny:
     """A folder of a kind, of which the test may change what it likes."""
-    return lambda kind: Path(shutil.copytree(sound(kind), tmp_path / kind))
+    return lambda kind: Path(shutil.copytree(tiny(kind), tmp_path / kind))
 
 
 def rewritten(folder: Path, name: str, values: dict[str, Any]) -> None:
@@ -88,10 +81,10 @@ CHANGES = {change.__name__: change for change in (rewritten, sharded, without, r
 @each_row("kind, change, words")
 def test_a_wrong_folder_is_an_error_that_names_the_field(kind, change, words, own) -> None:
     folder = own(kind)
-    assert folders.find(WHERE, str(folder), MADE[kind][1]) == folder
+    assert folders.find(WHERE, str(folder), ARCHITECTURES[kind]) == folder
     CHANGES[change[0]](folder, *change[1:])
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: .*{words}"):
-        folders.find(WHERE, str(folder), MADE[kind][1])
+        folders.find(WHERE, str(folder), ARCHITECTURES[kind])
 
 
 @each_row("kind, change, words")
@@ -101,13 +94,13 @@ def test_wrong_weights_are_an_error_not_filled_by_chance(kind, change, words, ow
         {"clip": ClipEncoder, "parser": FaceParser, "detector": GroundingDino}[kind](WHERE, str(folder))
 
 
-def test_stages_look_into_folders_without_torch(sound: Callable[[str], Path]) -> None:
+def test_stages_look_into_folders_without_torch(tiny: Tiny) -> None:
     code = (
         "import sys; from editjudge.stages import annotate; from editjudge.vision import folders;"
         "[folders.find('a', f, k) for f, k in zip(sys.argv[1:], (folders.SEGFORMER, folders.VITPOSE), strict=True)];"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code, sound("parser"), sound("pose")], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code, tiny("parser"), tiny("pose")], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("model", ["@main", "a/b@", "openai/clip", "/models/none", "~/x"])
@@ -117,6 +110,6 @@ def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) ->
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus", "xla"])
-def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, sound) -> None:
+def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, tiny) -> None:
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: its device '{device}' cannot be used here"):
-        ClipEncoder(WHERE, str(sound("clip")), device)
+        ClipEncoder(WHERE, str(tiny("clip")), device)

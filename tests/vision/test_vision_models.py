@@ -4,6 +4,7 @@ and what the models share."""
 
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
-from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
+from tiny_people import COCO, NUMBERED, Peaks
 from transformers import AutoProcessor, DPTImageProcessorPil, Sam2Model, VitPoseForPoseEstimation
 from transformers.models.dpt.image_processing_pil_dpt import get_resize_output_image_size
 
@@ -35,33 +36,19 @@ from editjudge.vision.pose import VitPose
 from editjudge.vision.segmenters import EachBox, FaceParser, Sam2Segmenter, grabcut
 
 WHERE = "measures.x.model"
+Tiny = Callable[[str], Path]
 NAMES = [("Red square", "blue cup"), ("the main person",), ("cup.", "green?", "yellow object")]
 BOXES: list[list[Box]] = [[(10, 10, 60, 50), (50, 5, 90, 70)], [(0, 0, 17, 40)], []]
 BOXES += [[(0, 0, 1, 1), (-5, -5, 8, 8)], [(1, 20, 3, 200)]]
 
 
-@pytest.fixture(scope="module")
-def depth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.write("depth", tmp_path_factory.mktemp("depth"))
-
-
-@pytest.fixture(scope="module")
-def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.save_detector(tmp_path_factory.mktemp("detector"))
-
-
-@pytest.fixture(scope="module")
-def sam2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.write("segmenter", tmp_path_factory.mktemp("sam2"))
-
-
 @torch.inference_mode()
-def test_depth_is_the_model_called_by_hand(depth: Path, rng: np.random.Generator) -> None:
+def test_depth_is_the_model_called_by_hand(tiny: Tiny, rng: np.random.Generator) -> None:
     shapes = [(72, 96), (40, 37), (72, 96), (1, 1), (150, 60), (1, 300), (72, 96)]
     pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
-    found = DepthAnything(WHERE, str(depth), batch_size=2).maps(pictures)
-    model = transformers.DepthAnythingForDepthEstimation.from_pretrained(depth).eval()
-    processor = DPTImageProcessorPil.from_pretrained(depth)
+    found = DepthAnything(WHERE, str(tiny("depth")), batch_size=2).maps(pictures)
+    model = transformers.DepthAnythingForDepthEstimation.from_pretrained(tiny("depth")).eval()
+    processor = DPTImageProcessorPil.from_pretrained(tiny("depth"))
     for rgb, near in zip(pictures, found, strict=True):
         assert near.dtype == np.uint8
         assert near.shape == rgb.shape[:2]
@@ -78,8 +65,8 @@ def test_depth_is_the_model_called_by_hand(depth: Path, rng: np.random.Generator
         assert near.max() >= 254
 
 
-def test_constant_depth_is_0(depth: Path) -> None:
-    model = DepthAnything(WHERE, str(depth))
+def test_constant_depth_is_0(tiny: Tiny) -> None:
+    model = DepthAnything(WHERE, str(tiny("depth")))
     [point] = model.maps([np.full((1, 1, 3), 7, np.uint8)])
     assert point.tolist() == [[0]]
     with torch.no_grad():
@@ -97,9 +84,10 @@ def test_the_input_size_of_depth_is_the_published_processors(height: int, width:
 
 
 @torch.inference_mode()
-def test_boxes_and_names_are_those_that_transformers_finds(detector: Path, rng: np.random.Generator) -> None:
+def test_boxes_and_names_are_those_that_transformers_finds(tiny: Tiny, rng: np.random.Generator) -> None:
     """Where its phrase is of one name; the tokens between names, which it also counts, are no name's."""
     rgbs = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in ((72, 96), (40, 37), (72, 96))]
+    detector = tiny("detector")
     processor = AutoProcessor.from_pretrained(detector)
     shown = transformers.GroundingDinoImageProcessorPil.from_pretrained(detector)  # where torchvision is, too
     processor.image_processor = shown
@@ -142,8 +130,8 @@ def test_a_name_has_its_tokens_surest_boxes_above_the_threshold() -> None:
     assert [each.score for each in kept(of_names, boxes, 0.75, 1.0)] == [0.9, 0.8]
 
 
-def test_names_that_are_too_long_and_images_too_slender_fail_by_themselves(detector: Path) -> None:
-    model = GroundingDino(WHERE, str(detector))
+def test_names_that_are_too_long_and_images_too_slender_fail_by_themselves(tiny: Tiny) -> None:
+    model = GroundingDino(WHERE, str(tiny("detector")))
     rgbs = [np.zeros(shape, np.uint8) for shape in ((40, 60, 3), (1, 400, 3), (40, 60, 3))]
     found = model.detect(rgbs, [("red square " * 20,), ("cup",), ("?",)], 0.3, 0.8)
     assert [str(each) for each in found[:2]] == [
@@ -170,13 +158,13 @@ def by_hand(model: Sam2Model, rgb: np.ndarray, box: Box) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["sam2", "sam2_video"])
-def test_sam2_is_the_model_called_by_hand(kind: str, sam2: Path, rng: np.random.Generator, tmp_path: Path) -> None:
+def test_sam2_is_the_model_called_by_hand(kind: str, tiny: Tiny, rng: np.random.Generator, tmp_path: Path) -> None:
     """Published checkpoints of SAM 2.1 are of the type sam2_video: the image model with the memory of videos."""
     shapes = [(72, 96), (40, 17), (64, 64), (1, 1), (200, 3)]
     pictures = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
-    folder = sam2
+    folder = tiny("segmenter")
     if kind == "sam2_video":
-        folder = tiny_models.save(tiny_models.sam2_video(Sam2Model.from_pretrained(sam2)), tmp_path)
+        folder = tiny_models.save(tiny_models.sam2_video(Sam2Model.from_pretrained(folder)), tmp_path)
     assert f'"model_type": "{kind}"' in (folder / "config.json").read_text()
     masks = Sam2Segmenter(WHERE, str(folder), batch_size=3).masks(pictures, BOXES)
     model = Sam2Model.from_pretrained(folder).eval()
@@ -193,9 +181,9 @@ def test_sam2_is_the_model_called_by_hand(kind: str, sam2: Path, rng: np.random.
     assert any(0.02 < share < 0.98 for share in covered)  # else nothing was compared
 
 
-def test_boxes_keep_their_precision_in_bfloat16(sam2: Path) -> None:
+def test_boxes_keep_their_precision_in_bfloat16(tiny: Tiny) -> None:
     """As sines by hand of the model's own frequencies; in bfloat16 throughout they are off by 0.06."""
-    segmenter = Sam2Segmenter(WHERE, str(sam2), dtype="bfloat16")
+    segmenter = Sam2Segmenter(WHERE, str(tiny("segmenter")), dtype="bfloat16")
     boxes = torch.tensor([[[100.0, 101.0, 120.0, 127.0], [101.0, 102.0, 121.0, 126.0]]])
     encoder = segmenter.model.prompt_encoder
     frequencies = encoder.shared_embedding.positional_embedding.double().numpy()
@@ -210,16 +198,16 @@ def test_boxes_keep_their_precision_in_bfloat16(sam2: Path) -> None:
     assert one.shape == other.shape == (128, 128)
 
 
-def test_the_vision_encoder_runs_once_an_image(sam2, photo, monkeypatch) -> None:
-    segmenter, counted = Sam2Segmenter(WHERE, str(sam2)), []
+def test_the_vision_encoder_runs_once_an_image(tiny, photo) -> None:
+    segmenter, counted = Sam2Segmenter(WHERE, str(tiny("segmenter"))), []
     segmenter.model.vision_encoder.register_forward_hook(lambda *_: counted.append(1))
     segmenter.masks([photo, photo], [[(0, 0, 9, 9), (5, 5, 50, 50), (9, 9, 40, 30)], [(0, 0, 9, 9)]])
     assert len(counted) == 1
 
 
 @pytest.mark.parametrize("name", ["grabcut", "sam2"])
-def test_a_box_outside_the_image_is_refused_by_name(name: str, sam2: Path, photo: np.ndarray) -> None:
-    segmenter = EachBox(grabcut) if name == "grabcut" else Sam2Segmenter(WHERE, str(sam2))
+def test_a_box_outside_the_image_is_refused_by_name(name: str, tiny: Tiny, photo: np.ndarray) -> None:
+    segmenter = EachBox(grabcut) if name == "grabcut" else Sam2Segmenter(WHERE, str(tiny("segmenter")))
     with pytest.raises(ValueError, match=r"box \[200, 0, 210, 9\] has no area inside the image of 96 x 72"):
         segmenter.masks([photo], [[(0, 0, 9, 9), (200, 0, 210, 9)]])
 
@@ -249,18 +237,13 @@ def textures(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def parser_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parser(tmp_path_factory.mktemp("parser"))
+def parser(tiny: Tiny) -> FaceParser:
+    return FaceParser("measures.parsing", str(tiny("parser")), batch_size=2)
 
 
-@pytest.fixture(scope="module")
-def parser(parser_folder: Path) -> FaceParser:
-    return FaceParser("measures.parsing", str(parser_folder), batch_size=2)
-
-
-def test_hair_agrees_with_the_librarys_own_processing(parser, parser_folder, textures) -> None:
-    processor = transformers.SegformerImageProcessorPil.from_pretrained(parser_folder)
-    model = transformers.SegformerForSemanticSegmentation.from_pretrained(parser_folder).eval()
+def test_hair_agrees_with_the_librarys_own_processing(parser, tiny, textures) -> None:
+    processor = transformers.SegformerImageProcessorPil.from_pretrained(tiny("parser"))
+    model = transformers.SegformerForSemanticSegmentation.from_pretrained(tiny("parser")).eval()
     shares = []
     for rgb, found in zip(textures, parser.hair(textures, [None] * len(textures)), strict=True):
         inputs = processor([rgb], return_tensors="pt", input_data_format="channels_last")
@@ -289,9 +272,9 @@ def test_only_the_surroundings_of_a_face_are_parsed(parser: FaceParser, textures
     assert np.array_equal(whole, parser.hair(textures[1:2], [None])[0])
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["vitpose", "vitpose+"])
-def pose_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pose(tmp_path_factory.mktemp("pose"), request.param)
+@pytest.fixture(scope="module", params=["pose", "pose+"])
+def pose_folder(request: pytest.FixtureRequest, tiny: Tiny) -> Path:
+    return tiny(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -384,8 +367,8 @@ def test_blur_and_grey_lower_the_score(photo: np.ndarray) -> None:
     assert 0 <= score(photo) <= 10
 
 
-def test_laions_predictor_is_its_layers_on_unit_embeddings_and_a_head_that_does_not_fit_is_named(tmp_path, photo):
-    clip = ClipTowers("w.model", str(tiny_models.clip_folder(tmp_path / "clip")))
+def test_laions_predictor_is_its_layers_on_unit_embeddings_and_a_head_that_does_not_fit_is_named(tmp_path, tiny, photo):
+    clip = ClipTowers("w.model", str(tiny("towers")))
     head = tiny_models.laion_head(tmp_path / "head.safetensors")
     found = LaionPredictor("w", clip, str(head)).scores([photo, photo[::-1]])
     tensors = {name: torch.from_numpy(value) for name, value in load_file(head).items()}

@@ -3,10 +3,7 @@
 A module *uses* the modules of the package that it imports, also inside functions and for types; the packages that it
 lies in, without `editjudge` itself, which computes nothing; the modules that a text in it names, which it starts as a
 subprocess; and the data files that a text names, relative to its folder or to the package's. A folder stands for its
-YAML files, and YAML counts by its content.
-
-`describe` lists for DVC what a stage's results depend on, `check_stage` ends a stage whose code DVC does not know, and
-`identity` is the version in the name of a kept record."""
+YAML files, and YAML counts by its content."""
 
 import ast
 import hashlib
@@ -32,7 +29,7 @@ HASHED = re.compile(r"^    - path: (.+)\n      hash: md5\n      md5: '?([0-9a-f]
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
 NO_RESULT: dict[str, str] = params.load(Path(__file__).with_name("no_result.yaml"))  # modules, and why
 PROMPTS = ("judges", "prompts")  # in parts: a path in a text counts as used here
-CHOSEN: dict[str, dict[str, str | None]] = params.load(Path(__file__).with_name("chosen.yaml"))
+CHOSEN: dict[str, dict[str, str | None]] = params.load(Path(__file__).with_name("chosen_prompts.yaml"))
 
 
 class Source(NamedTuple):
@@ -179,7 +176,8 @@ def upstream(module: str, apart: Set[str] = frozenset()) -> set[str]:
 
 @cache
 def identity(*modules: str, apart: frozenset[str] = frozenset(), but: frozenset[str] = frozenset()) -> str:
-    """The version of all code that results of the modules depend on: theirs and that of what they use.
+    """The version in the name of a kept record: of all code that results of the modules depend on, theirs and that of
+    what they use.
 
     Left out are NO_RESULT, and `apart`: modules that have an identity of their own in the same record's name. but: data
     files that do not count, see `unused`."""
@@ -210,9 +208,10 @@ def check_stage(stage: str) -> None:
         raise UserError(f"{changed[0][0]} is not as {file} has it: {advice}")
 
 
-def check_inputs(lock: Path = Path("dvc.lock")) -> None:
+def check_inputs() -> None:
     """UserError: an input of the stage that DVC runs has other bytes than were written, which DVC does not look at."""
-    if (own := os.environ.get("DVC_STAGE")) is None or not lock.is_file():
+    own, lock = os.environ.get("DVC_STAGE"), Path("dvc.lock")
+    if own is None or not lock.is_file():
         return
     texts = re.split(r"^(?=  \S)", lock.read_text(), flags=re.M)
     stages = {text.partition(":\n")[0].strip(): text.partition("\n    outs:\n") for text in texts}

@@ -21,7 +21,7 @@ from editjudge.core.params import ParamsError, known, leaf, load
 T = TypeVar("T")
 FORBID = ConfigDict(extra="forbid")
 DOTLESS = re.compile(r"[+-]?\d+e[+-]?\d+")  # how DVC writes 2.0e-6 that -S gives; YAML 1.1 takes it for a text
-MUST: dict[str, str] = load(Path(__file__).with_name("must.yaml"))
+MUST: dict[str, str] = load(Path(__file__).with_name("pydantic_errors.yaml"))
 MAPPINGS = ("dataclass_type", "dict_type", "mapping_type", "model_attributes_type")  # of errors: a mapping was expected
 
 

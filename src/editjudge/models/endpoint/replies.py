@@ -53,11 +53,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _no_number(word: str) -> float:
+def no_number(word: str) -> float:
+    """Refuses NaN and the infinities, which Python's JSON takes. ValueError."""
     raise ValueError(f"{word} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number, strict=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=no_number, strict=False)
 
 
 def _mended(text: str, key: str, value: str) -> Any:

@@ -42,7 +42,7 @@ FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PROCESSORS = (PROCESSOR, IMAGES)
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")  # of the base, beside its weights
-MADE = {INDEX, "config.json", "merge.json", "README.md"}
+MADE = {INDEX, "merge.json", "README.md"}
 TRAINING = "train_settings.json"  # in which an adapter may say how it was trained
 BLOCK = 1 << 20  # values that are read and summed at once: in float32 they stay in a core's cache
 MOST_WORKERS = 8
@@ -168,14 +168,12 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
             place = folder / file.relative_to(adapter_dir if own else base_dir)
             place.parent.mkdir(exist_ok=True)
             shutil.copyfile(file, place)
-        shutil.copyfile(base_dir / "config.json", folder / "config.json")
         if dtype != "base":
             _write_json(folder / "config.json", _with_dtype(base.config, dtype))
         if base.index is not None:
             total = {**base.index.get("metadata", {}), "total_size": size}
             _write_json(folder / INDEX, base.index | {"metadata": total})
-        read = [*files, base_dir / "config.json"] + ([] if base.index is None else [base_dir / INDEX])
-        read += [] if own else questions
+        read = [*files, *([] if base.index is None else [base_dir / INDEX]), *([] if own else questions)]
         name = hub.name_of(base_dir) or base_dir.resolve().name
         record = {
             "base": {"name": name, "sha256": hashes_of(base_dir, read) | hashes},
