@@ -4,7 +4,6 @@ import json
 import math
 import random
 import re
-import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -274,8 +273,7 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
         for _ in range(2):
             done = forks.program(*command, "--prompts", "words", "--base-url", server.url)
             assert done.returncode == 0, done.stderr
-            with urllib.request.urlopen(server.url.removesuffix("/v1") + "/log") as log:
-                bodies = [json.loads(body) for body in json.load(log)["bodies"]]
+            bodies = [json.loads(body) for body in server.log()["bodies"]]
             assert len(bodies) == requests
     assert board in done.stdout
     assert {(body["temperature"], body["max_tokens"], len(body["messages"])) for body in bodies} == {(0.0, 4096, 1)}

@@ -10,8 +10,8 @@ from typing import Any
 import forks
 import pytest
 import yaml
+from benchmark_files import editreward, editscore, genai, imagenhub, mmrb2, save
 from chat_client import chat_server
-from pictures import picture as png
 from table_files import jsonl, parquet
 
 from editjudge.benchmarks.preferences import forms
@@ -21,24 +21,17 @@ from editjudge.stages import probe_bench
 
 ROOT = Path(__file__).parents[2]
 bench = functools.partial(forks.program, "bench")
-IMAGES = [{"bytes": png(seed), "path": None} for seed in range(3)]
 TINY = {"backend": "transformers", "model": str(ROOT / "models/tiny_base"), "prompt": "pvc", "rule": "probability"}
 JUDGES = {"tiny": TINY | {"workers": 1}, "measures": {"backend": "measures", "rule": "agreement"}}
 
 
 def files(folder: Path) -> dict[str, Path]:
     """A small benchmark of every form, of three images."""
-    for seed in range(3):
-        for name in (f"{seed}.png", f"hub/{['input', 'm1', 'm2'][seed]}/u.png"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(png(seed))
-    (folder / "hub/r.tsv").write_text("uid\tm1\tm2\nu.png\t[1, 1]\t[0, 1]\n")
-    (folder / "hub/dataset_lookup.json").write_text(json.dumps({"u.png": {"instruction": "Go."}}))
+    save(folder, **{str(seed): seed for seed in range(3)})
     prompts = scenes.make_pairs("color_alter", "train", 2, 64, seed=0)
     pairs = [probe_bench.make_pair(prompt, {"precise": 0.0, "leaky": 2.0}, 1.0, seed=1) for prompt in prompts]
     records.write(folder / "vcreward.parquet", pairs, "vcreward_bench")
     names, paths = {"instruction": "Go.", "source": "0.png"}, ["1.png", "2.png"]
-    sides = {f"response_{s}": {"response_content": [["image", p]]} for s, p in zip("ab", paths, strict=True)}
     rows: dict[str, list[dict[str, Any]]] = {
         "aurora": [{"input": "0.png", "prompt": "Go.", "gens": paths, "models": ["x", "y"], "winner": "x"}],
         "compass": [{"dimension": of, "source_image": "0.png", "prompt": "Go.", "winner": "1.png", "loser": "2.png"}
@@ -48,18 +41,12 @@ def files(folder: Path) -> dict[str, Path]:
         "tiedit": [names | {"edited": path, "perceptual_quality": n} for n, path in enumerate(paths)],
     }  # fmt: skip
     found = {form: jsonl(folder / f"{form}.jsonl", *own) for form, own in rows.items()}
-    vote = {"instruct_prompt": "Go.", "vote_type": "leftvote", "left_model": "l", "right_model": "r"}
-    vote |= dict(zip(("source_image", "left_output_image", "right_output_image"), IMAGES, strict=True))
-    found["genai"] = parquet(folder / "genai.parquet", [vote])
-    ranked = {"id": "k_AvsB", "dataset": "2pair", "instruction": "Go.", "ranking": "A>B", "comparison_type": "AvsB"}
-    ranked |= dict(zip(("source_image", "candidate_1", "candidate_2"), IMAGES, strict=True))
-    found["editreward"] = parquet(folder / "editreward.parquet", [ranked])
-    first = {"key": ["x", "y"], "instruction": "Go.", "task_type": "t", "dimension": "overall"}
-    first |= {"input_image": IMAGES[0], "output_images": IMAGES[1:]}
-    found["editscore"] = parquet(folder / "editscore.parquet", [first])
-    pair = {"id": "p", "prompt_content": [["image", "0.png"], ["text", "Go."]], "chosen": "A"} | sides
-    (folder / "edit.json").write_text(json.dumps({"pairs": [pair]}))
-    return found | {"mmrb2": folder / "edit.json", "imagenhub": folder / "hub", "vcreward": folder / "vcreward.parquet"}
+    inside = {"genai": genai("leftvote"), "editreward": editreward("k_AvsB", "2pair", "A>B", "AvsB")}
+    inside["editscore"] = editscore("x", "y", "overall")
+    found |= {form: parquet(folder / f"{form}.parquet", [row]) for form, row in inside.items()}
+    (folder / "edit.json").write_text(json.dumps({"pairs": [mmrb2("p", "A")]}))
+    found["imagenhub"] = imagenhub(folder / "hub", {"r": {"u": {"m1": "[1, 1]", "m2": "[0, 1]"}}})
+    return found | {"mmrb2": folder / "edit.json", "vcreward": folder / "vcreward.parquet"}
 
 
 @pytest.fixture

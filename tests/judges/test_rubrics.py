@@ -231,6 +231,11 @@ def test_unclear_replies_are_refused_with_a_reason(text):
     assert reason
 
 
+def test_a_score_counts_down_to_eight_objects_in_each_other():
+    for deep, parts in ((8, (8.0, 7.0)), (9, None)):
+        assert numbers_in(TEN, '{"a":' * (deep - 1) + '{"score": [8, 7]}' + "}" * (deep - 1))[0] == parts
+
+
 @given(st.sampled_from(SCALES), st.tuples(st.floats(0, 25), st.floats(0, 25)), st.text())
 def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning):
     reply = json.dumps({"reasoning": reasoning, "score": numbers})

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from editjudge.core import code, hub, params
 from editjudge.core.errors import FileError, UserError
@@ -32,14 +32,7 @@ from editjudge.judges.protocol import (
     Verdict,
 )
 from editjudge.judges.scorers import features
-from editjudge.judges.settings import (
-    ChatJudgeSetting,
-    CheckpointSetting,
-    FeatureSetting,
-    RaterSetting,
-    ScorerEntry,
-    ScorerSetting,
-)
+from editjudge.judges.settings import ChatJudgeSetting, FeatureSetting, RaterSetting, ScorerEntry, ScorerSetting
 from editjudge.judges.styles import own_task, style
 from editjudge.models.chat import models
 from editjudge.models.endpoint.spending import Account
@@ -53,7 +46,6 @@ NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last 
 ALIKE: Mapping[str, Dimension] = {aspect: aspect for aspect in rubrics.ASPECTS}  # VIEScore's scores by their own names
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-AnyScorer: TypeAlias = CheckpointSetting | FeatureSetting
 
 
 class ChatJudge(Judge):
@@ -131,8 +123,8 @@ class ChatJudge(Judge):
     def rate(self, edits: Sequence[Edit]) -> list[list[Rating]]:
         """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
         type without a rubric."""
-        asked = {kind: rubrics.questions(self.form, kind) for kind in map(self._kind, edits)}
         alike = [(self._kind(edit), (*edit.more, *edit.texts)) for edit in edits]
+        asked = {kind: rubrics.questions(self.form, kind) for kind in dict.fromkeys(kind for kind, _ in alike)}
         return by_kind(alike, edits, lambda of, these: asked[of[0]].rate(self.model.answers, these))
 
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
@@ -285,7 +277,7 @@ def copies_of(where: str, given: Any, copies: int) -> list[Callable[[], protocol
     return [partial(_opened, where, setting, devices[n % len(devices)]) for n in range(copies or len(devices))]
 
 
-def _opened(where: str, setting: AnyScorer, device: str) -> protocol.Scorer:
+def _opened(where: str, setting: ScorerEntry, device: str) -> protocol.Scorer:
     """device: that of an entry whose own is auto."""
     own = setting.device if setting.device != "auto" else device
     if isinstance(setting, FeatureSetting):
@@ -295,18 +287,18 @@ def _opened(where: str, setting: AnyScorer, device: str) -> protocol.Scorer:
     return CheckpointScorer.load(hub.find(f"{where}.model", setting.model), setting.dtype, setting.batch_size, own)
 
 
-def _scoring(where: str, setting: AnyScorer, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
+def _scoring(where: str, setting: ScorerEntry, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
     """In a worker: the scores of a chunk of edits."""
     return _opened(where, setting, device).score
 
 
-def places(where: str, setting: AnyScorer) -> list[str]:
+def places(where: str, setting: ScorerEntry) -> list[str]:
     """Where workers with the scorer run: on its own device or, for auto, on each GPU; one of them on the CPU."""
     built_in = isinstance(setting, FeatureSetting) and setting.model == features.EMBEDDED
     return ["cpu"] if built_in else devices_of(f"{where}.device", setting.device)
 
 
-def folder_of(where: str, setting: AnyScorer) -> Path | None:
+def folder_of(where: str, setting: ScorerEntry) -> Path | None:
     """The folder of a scorer's model, checked before anything is loaded; None for the built-in one. ParamsError."""
     if isinstance(setting, FeatureSetting):
         return features.folder_of(where, setting)
