@@ -19,18 +19,7 @@ from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
 from editjudge.engine.workers import Failure, Workers, devices_of, workers_for
 from editjudge.judges import protocol, rubrics
-from editjudge.judges.protocol import (
-    CONSISTENCY,
-    BothOrders,
-    Dimension,
-    Edit,
-    Judge,
-    Question,
-    Rating,
-    Score,
-    Unscored,
-    Verdict,
-)
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Score, Unscored
 from editjudge.judges.scorers import features
 from editjudge.judges.settings import ChatJudgeSetting, FeatureSetting, RaterSetting, ScorerEntry, ScorerSetting
 from editjudge.judges.styles import own_task, style
@@ -88,20 +77,21 @@ class ChatJudge(Judge):
         both, own = protocol.in_both_orders(questions), style(self.form, dimension).dimensions
         if own and dimension not in own:
             why = f"{self.form} asks about {' and '.join(own)}, not about {dimension}"
-            verdicts = [Verdict(question.key, reason=why) for question in both]
+            verdicts = [protocol.Verdict(question.key, reason=why) for question in both]
         else:
             kinds = [(own_task(question), *question.more) for question in both]
             verdicts = by_kind(kinds, both, partial(self._verdicts, dimension))
         return protocol.combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
 
-    def _verdicts(self, dimension: Dimension, kind: Sequence[str], of: Sequence[Question]) -> list[Verdict]:
+    def _verdicts(self, dimension: Dimension, kind: Sequence[str], of: Sequence[Question]) -> list[protocol.Verdict]:
         """kind: their task, and the names of what else is shown."""
         words = style(self.form, dimension, kind[0])
         if lacking := sorted(name for name in {*words.images} - {*kind[1:]} if name.startswith("source_")):
-            return [Verdict(question.key, reason=f"{self.form} shows {lacking[0]}: there is none") for question in of]
+            why = f"{self.form} shows {lacking[0]}: there is none"
+            return [protocol.Verdict(question.key, reason=why) for question in of]
         if asked := words.showing(kind[1:]):
             return [*map(protocol.majority, self.model.answers(asked, of))]
-        return [Verdict(question.key, reason=protocol.several(question)) for question in of]
+        return [protocol.Verdict(question.key, reason=protocol.several(question)) for question in of]
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """The overall score, and what it was made of: by VIEScore 0..10; by a rubric the dimensions as rated, 1..5, and
@@ -120,7 +110,7 @@ class ChatJudge(Judge):
             told += [f"{order}: {words.strip()[-MOST_SAID:]}"] if words.strip() else []
         return "\n\n".join(told[:1] if self.outline else told) or None  # by scores both orders have the same replies
 
-    def rate(self, edits: Sequence[Edit]) -> list[list[Rating]]:
+    def rate(self, edits: Sequence[Edit]) -> list[list[protocol.Rating]]:
         """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
         type without a rubric."""
         alike = [(self._kind(edit), (*edit.more, *edit.texts)) for edit in edits]
