@@ -25,7 +25,7 @@ from editjudge.judges.settings import ChatJudgeSetting, FeatureSetting, RaterSet
 from editjudge.judges.styles import own_task, style
 from editjudge.models.chat import models
 from editjudge.models.endpoint.spending import Account
-from editjudge.vision.folders import OUT_OF_MEMORY
+from editjudge.vision import folders
 
 MOST_SAID = 2_000  # characters of what is kept of each order, the last ones
 BARE = re.compile(r"</?think>|```(json)?|\{\s*.?winner.?\s*:\s*.[\w ]*.\s*\}")  # says nothing but a verdict
@@ -251,7 +251,7 @@ class ScorerJudge(Judge):
     def _keep(self, names: Sequence[str], scores: Sequence[Score | Unscored]) -> None:
         for name, score in zip(names, scores, strict=True):
             if isinstance(score, Unscored):
-                self.account.failures["memory" if score.reason == OUT_OF_MEMORY else "image"] += 1
+                self.account.failures["memory" if score.reason == folders.OUT_OF_MEMORY else "image"] += 1
             else:
                 self.store.put(name, asdict(score))
                 self.account.asked += 1
@@ -291,7 +291,8 @@ def places(where: str, setting: ScorerEntry) -> list[str]:
 def folder_of(where: str, setting: ScorerEntry) -> Path | None:
     """The folder of a scorer's model, checked before anything is loaded; None for the built-in one. ParamsError."""
     if isinstance(setting, FeatureSetting):
-        return features.folder_of(where, setting)
+        kind = folders.DINO if setting.kind == "dino_i" else folders.CLIP_TOWERS
+        return None if setting.model == features.EMBEDDED else folders.find(f"{where}.model", setting.model, kind)
     folder = hub.find(f"{where}.model", setting.model)
     if not (folder / "scorer.json").is_file():
         raise params.ParamsError(f"{where}.model: no scorer in {setting.model}: `dvc repro train_scorer` makes one")
