@@ -159,13 +159,11 @@ def test_pairs_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_is_broken_is_named(tmp_path: Path) -> None:
-    wrong = [{"rows": []}, {"pairs": [mmrb2("p0", "A") | {"prompt_content": "x"}]}, [{"instruction": "Go."}]]
-    why = [
-        r"edit\.json: no list `pairs`",
-        "prompt: a list of .kind, value. expected",
-        "row 0: missing field: none of exec",
-    ]
-    for form, rows, error in zip(("mmrb2", "mmrb2", "firm"), wrong, why, strict=True):
+    for form, rows, error in (
+        ("mmrb2", {"rows": []}, r"edit\.json: no list `pairs`"),
+        ("mmrb2", {"pairs": [mmrb2("p", "A") | {"prompt_content": 0}]}, "prompt: a list of .kind, value. expected"),
+        ("firm", [{"instruction": "Go."}], "row 0: missing field: none of exec"),
+    ):
         (tmp_path / "edit.json").write_text(json.dumps(rows))
         with pytest.raises(TableError, match=error):
             load(form, tmp_path)

@@ -256,10 +256,8 @@ def test_the_higher_score_wins_and_a_missing_one_gives_no_winner(a, b, margin, w
 
 def test_each_edit_of_a_turn_with_pictures_has_its_own_instruction() -> None:
     """Those of a service have no keys."""
-    rubric = replace(
-        next(iter(questions("brief", "add").calls.values())),
-        user=("{source}", "{source_2}", "{edited}", "{instruction}"),
-    )
+    [rubric] = questions("brief", "add").calls.values()
+    rubric = replace(rubric, user=("{source}", "{source_2}", "{edited}", "{instruction}"))
     edits = [Edit(text, b"s", b"e", more={"source_2": b"t"}) for text in ("make it red", "remove the cat")]
     words, asked = rubric.about(edits)
     for edit, one in zip(edits, asked, strict=True):

@@ -147,10 +147,8 @@ def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
     """Also where it has kept an answer about the first one."""
     edit, why = Edit("x", picture(1), picture(2)), "2 source images: a scorer takes one"
     of_two = replace(edit, more={"source_2": picture(3)})
-    values = {
-        "scorers": {"dino_i": {"kind": "dino_i"}},
-        "judges": {"measures": {"backend": "measures", "rule": "agreement"}},
-    }
+    measures = {"backend": "measures", "rule": "agreement"}
+    values = {"scorers": {"dino_i": {"kind": "dino_i"}}, "judges": {"measures": measures}}
     with opening.find_judge(values, "dino_i") as judge:
         [one, two] = judge.score([edit, of_two])
         assert isinstance(one, Score)
@@ -162,13 +160,9 @@ def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
 
 
 def test_a_prompt_that_shows_a_source_more_than_there_is_has_no_verdict(workdir: Path, base_dir: Path) -> None:
-    own = {
-        "version": 1,
-        "source": "ours",
-        "system": "",
-        "user": ["{source}", "{source_2}", "{a}", "{b}", "{instruction}"],
-    }
-    Path("two.yaml").write_text(yaml.safe_dump(own | {"reply": ["winner"]}))
+    shown = ["{source}", "{source_2}", "{a}", "{b}", "{instruction}"]
+    own = {"version": 1, "source": "ours", "system": "", "user": shown, "reply": ["winner"]}
+    Path("two.yaml").write_text(yaml.safe_dump(own))
     model = {"backend": "transformers", "model": str(base_dir), "workers": 1, "rule": "agreement", "prompt": "two.yaml"}
     with opening.find_judge({"judges": {"two": model}}, "two") as judge:
         [both] = judge.compare(groups.questions([(Edit("x", picture(1), picture(2)),) * 2]))
