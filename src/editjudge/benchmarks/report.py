@@ -38,13 +38,13 @@ def summarised(
     form: str, items: Sequence[Item], verdicts: Mapping[str, Rows], epsilon: float = 0.0
 ) -> dict[str, list[dict[str, Any]]]:
     """judges: all that each judge's verdicts on the items say, the papers' own figures first; between_judges."""
-    reports = {judge: judge_report(items, rows, epsilon) for judge, rows in verdicts.items()}
     first = next(iter(verdicts.values()))
     truths, clusters = ([row[name] for row in first] for name in ("truth", "cluster"))
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
     judged, told = [item for item in items if item.verdict is not None], list[dict[str, Any]]()
-    for judge, found in reports.items():
-        kept = list(zip(judged, verdicts[judge], strict=True))
+    for judge, rows in verdicts.items():
+        found = judge_report(items, rows, epsilon)
+        kept = list(zip(judged, rows, strict=True))
         told.append({"judge": judge, "published": published(form, found, kept), **found})
     return {"judges": told, "between_judges": [agreement.compare_judges(answers, truths, clusters)]}
 
