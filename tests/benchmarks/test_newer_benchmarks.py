@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from benchmark_files import mmrb2, save
 from pictures import picture as png
 from scipy import stats
 from table_files import jsonl
@@ -24,8 +25,7 @@ Figures = dict[str, float | None]
 
 
 def pictures(folder: Path) -> None:
-    for seed in range(6):
-        (folder / f"{seed}.png").write_bytes(png(seed))
+    save(folder, **{str(seed): seed for seed in range(6)})
 
 
 def load(form: str, path: Path, **more) -> list[Item]:
@@ -81,15 +81,9 @@ def test_compass_counts_as_its_script_would(tmp_path: Path) -> None:
     assert set(found.values()) == {sum(a.values()) / len(of_vc)}, "a hair's difference is one"
 
 
-def built(n: int, chosen: str, images: int = 1) -> dict:
-    sides = {f"response_{s}": {"response_content": [["image", f"{k}.png"]]} for s, k in (("a", 1), ("b", 2))}
-    prompt = [*(["image", f"{k}.png"] for k in range(images)), ["text", "Go."]]
-    return {"id": f"p{n}", "prompt_source": "emu-edit", "prompt_content": prompt, "chosen": chosen} | sides
-
-
 def test_mmrb2_counts_each_order_and_says_which_prompts_have_several_images(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    rows = [built(n, str(chosen), 2 if n % 10 == 0 else 1) for n, chosen in enumerate(rng.choice(["A", "B"], N))]
+    rows = [mmrb2(f"p{n}", str(chosen), 2 if n % 10 == 0 else 1) for n, chosen in enumerate(rng.choice(["A", "B"], N))]
     pictures(tmp_path)
     (tmp_path / "edit.json").write_text(json.dumps({"pairs": rows}))
     (tmp_path / "t2i.json").write_text("[]")
@@ -165,13 +159,11 @@ def test_pairs_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_is_broken_is_named(tmp_path: Path) -> None:
-    wrong = [{"rows": []}, {"pairs": [built(0, "A") | {"prompt_content": "x"}]}, [{"instruction": "Go."}]]
-    why = [
-        r"edit\.json: no list `pairs`",
-        "prompt: a list of .kind, value. expected",
-        "row 0: missing field: none of exec",
-    ]
-    for form, rows, error in zip(("mmrb2", "mmrb2", "firm"), wrong, why, strict=True):
+    for form, rows, error in (
+        ("mmrb2", {"rows": []}, r"edit\.json: no list `pairs`"),
+        ("mmrb2", {"pairs": [mmrb2("p", "A") | {"prompt_content": 0}]}, "prompt: a list of .kind, value. expected"),
+        ("firm", [{"instruction": "Go."}], "row 0: missing field: none of exec"),
+    ):
         (tmp_path / "edit.json").write_text(json.dumps(rows))
         with pytest.raises(TableError, match=error):
             load(form, tmp_path)
@@ -187,8 +179,3 @@ def test_every_published_figure_has_its_source_and_a_figure_of_ours() -> None:
             assert entry["protocol"], entry
             assert entry["figure"].rpartition(", ")[0].partition(" all")[0] in code, entry
             assert all(0 < value < 1 for value in entry["judges"].values())
-
-
-def test_a_form_is_less_than_sixty_lines() -> None:
-    for name, own in (("compared", 6), ("rated", 2)):  # forms in a module
-        assert len((SOURCE / f"preferences/{name}.py").read_text().splitlines()) < 60 * own

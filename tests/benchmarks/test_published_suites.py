@@ -4,7 +4,6 @@ import json
 import math
 import random
 import re
-import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,9 +182,8 @@ def test_risebench_is_asked_and_scored_as_gpt_eval_does(tmp_path: Path, monkeypa
         for case, _, complete in scored:
             if label == "published" or case["key"] in kept:
                 of[case["type"]].append(100 * complete)
-        assert found.figures[label]["accuracy"] == pytest.approx(
-            fmean(n for each in of.values() for n in each), abs=1e-6
-        )
+        mean = fmean(n for each in of.values() for n in each)
+        assert found.figures[label]["accuracy"] == pytest.approx(mean, abs=1e-6)
         assert by_type(found.boards[label], "accuracy") == pytest.approx({kind: fmean(of[kind]) for kind in of})
     assert found.figures["published"]["weighted"] != pytest.approx(found.figures["mended"]["weighted"], abs=0.01)
     source, truth, edit = picture(0), picture(1), picture(9)
@@ -260,22 +258,18 @@ def test_a_model_is_ranked_with_one_command_that_pays_nothing_twice(form, table,
     (Path("words") / "utils.py").write_text(words["utils.py"])
     replies = {name: ["So.\n\n**Final Score:** **4**"] for name in (*(f"edit {n}" for n in range(8)), "Walls stop.")}
     replies |= {"edit 7": ["**Final Score**: **1**"]} if form == "risebench" else {}
-    told = forks.program(
-        *command, "--prompts", "words", "--base-url", "http://127.0.0.1:1/v1", "--dry", "--price", "2", "8"
-    )
+    command += ["--prompts", "words", "--base-url"]
+    told = forks.program(*command, "http://127.0.0.1:1/v1", "--dry", "--price", "2", "8")
     cost = {"risebench": "30 images, 50,400 tokens read and 49,152 written, money 0.49"}
     cost["uniredit"] = "36 images, 58,080 tokens read and 49,152 written, money 0.51"
     assert told.returncode == 0
-    assert (
-        told.stderr.splitlines()[1]
-        == f"suite: vlm: 12 questions at most with {cost[form]}; an unread reply is asked for 3 times"
-    )
+    asked = f"suite: vlm: 12 questions at most with {cost[form]}; an unread reply is asked for 3 times"
+    assert told.stderr.splitlines()[1] == asked
     with chat_server(replies=replies, bodies=True) as server:
         for _ in range(2):
-            done = forks.program(*command, "--prompts", "words", "--base-url", server.url)
+            done = forks.program(*command, server.url)
             assert done.returncode == 0, done.stderr
-            with urllib.request.urlopen(server.url.removesuffix("/v1") + "/log") as log:
-                bodies = [json.loads(body) for body in json.load(log)["bodies"]]
+            bodies = [json.loads(body) for body in server.log()["bodies"]]
             assert len(bodies) == requests
     assert board in done.stdout
     assert {(body["temperature"], body["max_tokens"], len(body["messages"])) for body in bodies} == {(0.0, 4096, 1)}
@@ -324,10 +318,8 @@ def test_kris_has_the_numbers_of_its_scripts_and_a_form_that_tells_the_judge_wha
     def asked(of: Rated, category: str, key: str) -> list[Any]:
         return of.judge.chats[f"{category}-7", key][1]
 
-    empty, whole = (
-        "Rate prompt_{}.\nInstruction: \n{{X: 1}}  {}.",
-        "Rate prompt_{}.\nInstruction: edit 7\n{{X: 1}} because {}.",
-    )
+    empty = "Rate prompt_{}.\nInstruction: \n{{X: 1}}  {}."
+    whole = "Rate prompt_{}.\nInstruction: edit 7\n{{X: 1}} because {}."
     pair = ["This is the original image:", picture(0), "This is the edited image:", picture(9)]
     assert asked(found, "color_change", "consistency") == [empty.format("consist", "n"), *pair]
     assert asked(found, "viewpoint_change", "instruction") == [empty.format("instruction_following", "w"), *pair]
@@ -503,13 +495,8 @@ def test_wiseedit_has_the_numbers_of_its_script(tmp_path: Path, monkeypatch: pyt
     chats = found.judge.chats
     start = "Rate prompt_{}.\nInstruction: {{instruct}}\n\n\nTo do: edit {}"
     shown = ["Input image:", picture(0), "Edited image:", picture(9)]
-    knowledge = [
-        start.format("knowledge_fidelity_single", 0),
-        *shown,
-        "Hint: it shows\nas it was",
-        "Reference image:",
-        picture(2),
-    ]
+    behind = ["Hint: it shows\nas it was", "Reference image:", picture(2)]
+    knowledge = [start.format("knowledge_fidelity_single", 0), *shown, *behind]
     assert chats["Awareness_1-0.en", "KF"] == chats["Awareness_1-0.cn", "KF"] == ([], knowledge)
     assert chats["Awareness_1-1.en", "KF"][1] == [start.format("knowledge_fidelity_single", 1), *shown]
     assert chats["Awareness_1-0.en", "DP"][1] == [start.format("detail_preserving_single", 0), *shown]
@@ -524,10 +511,8 @@ def test_wiseedit_has_the_numbers_of_its_script(tmp_path: Path, monkeypatch: pyt
 
 
 def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw, (alignment, quality) = (
-        random.Random(6),
-        (("instruction_following", "identity_preservation"), ("perceptual_quality",)),
-    )
+    alignment, quality = ("instruction_following", "identity_preservation"), ("perceptual_quality",)
+    draw = random.Random(6)
     levels = [{"compound_instruction": f"do {n} things"} for n in range(1, 9)]
     rows = [{"image": {"bytes": picture(n), "path": None}, "edit": {"compound": levels}} for n in range(25)]
     (data := tmp_path / "data").mkdir()
@@ -535,20 +520,13 @@ def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: p
         pq.write_table(pa.Table.from_pylist(part), data / f"test_syn-0000{n}-of-00002.parquet")
 
     def reply(form: rubrics.Rubric) -> str:
-        return json.dumps(
-            (
-                {"reasoning": "9 of 10\nidentity_preservation: 3\ninstruction following: 4"}
-                if len(form.dimensions) > 1
-                else {}
-            )
-            | {n: str(draw.randint(0, 10)) for n in form.dimensions}
-        )
+        why = {"reasoning": "9 of 10\nidentity_preservation: 3\ninstruction following: 4"}
+        scores = {name: str(draw.randint(0, 10)) for name in form.dimensions}
+        return json.dumps((why if len(scores) > 1 else {}) | scores)
 
-    words = {
-        "prompt_alignment.py": prompt_file("ALIGNMENT_PROMPT_W_RUBRIC")
-        + 'PROMPT_TEMPLATE = """To do:\n{instruction}"""\n'
-    }
-    words["prompt_quality.py"] = prompt_file("PERCEPTUAL_QUALITY_PROMPT_W_RUBRIC_WO_INST")
+    words = {"prompt_quality.py": prompt_file("PERCEPTUAL_QUALITY_PROMPT_W_RUBRIC_WO_INST")}
+    words["prompt_alignment.py"] = prompt_file("ALIGNMENT_PROMPT_W_RUBRIC")
+    words["prompt_alignment.py"] += 'PROMPT_TEMPLATE = """To do:\n{instruction}"""\n'
     found = rated("complex_edit", data, words, reply, monkeypatch, runs=2)
     overall, of_eight = [], []
     for case in found.cases:
@@ -578,8 +556,6 @@ def test_complex_edit_is_the_mean_of_many_answers(tmp_path: Path, monkeypatch: p
     said = json.dumps({"reasoning": "2 of 10", **dict.fromkeys(alignment, "7")})
     assert asked.read(said) == (dict.fromkeys(alignment, 7), None)
     assert asked.read(f"{said}\ninstruction following: 2")[0] is None, "what comes behind may take it back"
-    schema = asked.schema
-    assert (list(schema["properties"]), schema["properties"][alignment[0]]["enum"][-1]) == (
-        ["reasoning", *alignment],
-        "10",
-    )
+    fields = asked.schema["properties"]
+    assert list(fields) == ["reasoning", *alignment]
+    assert fields[alignment[0]]["enum"][-1] == "10"

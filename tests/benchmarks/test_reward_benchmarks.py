@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark_files import editreward, editscore, genai, imagenhub, save, struct, vcreward
 from cases import each_row
 from pictures import picture as png
 from table_files import jsonl, parquet
@@ -16,24 +17,6 @@ from editjudge.benchmarks.preferences.item import Point, pairs
 from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
 from editjudge.core.tables import TableError
-
-
-def struct(seed: int) -> dict:
-    """An image as the hub's Parquet files hold it."""
-    return {"bytes": png(seed), "path": None}
-
-
-def save(folder: Path, **seeds: int) -> None:
-    """Images on disk, `a__b__c=seed` being a/b/c.png."""
-    for name, seed in seeds.items():
-        file = folder / f"{name.replace('__', '/')}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(png(seed))
-
-
-def vcreward(**changes) -> dict:
-    row = {"key": "k1", "task": "color_alter", "instruction": "Make it red.", "winner": "Image B"}
-    return row | {"source_image": struct(0), "edited_images": [struct(1), struct(2)]} | changes
 
 
 def vcreward_paths(**changes) -> dict:
@@ -56,11 +39,6 @@ def test_vcreward_as_parquet_and_as_jsonl_with_paths(tmp_path: Path) -> None:
     jsonl(tmp_path / "folder/metadata.jsonl", vcreward(**paths))
     [other] = load("vcreward", tmp_path / "folder")
     assert (other.source, other.a, other.b) == (item.source, item.a, item.b)
-
-
-def editscore(first: str, second: str, dimension: str = "consistency") -> dict:
-    row = {"key": [first, second], "instruction": "Add a hat.", "task_type": "subject-add", "dimension": dimension}
-    return row | {"input_image": struct(0), "output_images": [struct(1), struct(2)]}
 
 
 def test_editscore_takes_one_dimension_and_its_shuffle_map(tmp_path: Path) -> None:
@@ -88,11 +66,6 @@ def test_editscore_without_a_map_has_both_sides_and_the_same_ones_again(tmp_path
     verdicts = [item.verdict for item in load("editscore", file, dimension="consistency")]
     assert 10 < verdicts.count("Image A") < 30
     assert verdicts == [item.verdict for item in load("editscore", file, dimension="consistency")]
-
-
-def editreward(identity: str, dataset: str, ranking: str, comparison: str | None) -> dict:
-    row = {"id": identity, "dataset": dataset, "ranking": ranking, "comparison_type": comparison, "instruction": "Go."}
-    return row | {"source_image": struct(0), "candidate_1": struct(1), "candidate_2": struct(2)}
 
 
 def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
@@ -166,19 +139,9 @@ def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_ad
 
 
 def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
-    def row(vote: str) -> dict:
-        sides = {"left_model": "m1", "right_model": "m2"}
-        sides |= {"left_output_image": struct(1), "right_output_image": struct(2)}
-        prompts = {
-            "source_prompt": "A cup." * (vote == "leftvote"),
-            "target_prompt": "A red cup.",
-            "instruct_prompt": "Go.",
-        }
-        return prompts | sides | {"source_image": struct(0), "vote_type": vote}
-
-    votes = ["leftvote", "rightvote", "tievote", "bothbad_vote", "maybe"]
+    rows = [genai("leftvote", "A cup."), *map(genai, ("rightvote", "tievote", "bothbad_vote", "maybe"))]
     parquet(tmp_path / "image_generation/test-0.parquet", [{"prompt": "x"}])
-    parquet(tmp_path / "image_edition/test-0.parquet", [row(vote) for vote in votes])
+    parquet(tmp_path / "image_edition/test-0.parquet", rows)
     items = load("genai", tmp_path, files="image_edition/*.parquet")
     assert [item.verdict for item in items] == ["Image A", "Image B", "Both good", "Both bad", None]
     assert (items[0].models, items[0].key) == (("m1", "m2"), plain("image_edition/test-0") + "-00000")
@@ -232,19 +195,10 @@ def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
     assert [item.verdict for item in pairs(edits, "overall")] == ["Tie"]
 
 
-def imagenhub(folder: Path, cells: dict[str, list[str]]) -> None:
-    """Three raters' tables of two models, and the images of the first sample."""
-    save(folder, **{"input__s1.jpg": 0, "m1__s1.jpg": 1, "m2__s1.jpg": 2})
-    for name in ("input/s1", "m1/s1", "m2/s1"):
-        (folder / f"{name}.jpg.png").rename(folder / f"{name}.jpg")
-    for rater, row in cells.items():
-        (folder / f"{rater}.tsv").write_text("uid\tm1\tm2\n" + "\t".join(["s1.jpg", *row]) + "\n")
-    (folder / "dataset_lookup.json").write_text(json.dumps({"s1.jpg": {"instruction": "Go."}}))
-
-
 def test_imagenhub_takes_the_root_of_both_ratings_and_the_mean_of_raters(tmp_path: Path) -> None:
-    imagenhub(tmp_path, {"r1": ["[1, 0.5]", "[0,1]"], "r2": ["[0.5 , 0.5]", "[1, 1]"], "r3": ["[0, 0]", "[0.5, 0.5]"]})
-    [item] = load("imagenhub", tmp_path)
+    cells = [("[1, 0.5]", "[0,1]"), ("[0.5 , 0.5]", "[1, 1]"), ("[0, 0]", "[0.5, 0.5]")]
+    raters = {f"r{n}": {"s1": {"m1": one, "m2": other}} for n, (one, other) in enumerate(cells)}
+    [item] = load("imagenhub", imagenhub(tmp_path, raters))
     assert item.ratings == ((pytest.approx(0.5**0.5), 0.5, 0.0), (0.0, 1.0, 0.5))
     assert (item.verdict, item.models, item.instruction) == ("Image B", ("m1", "m2"), "Go.")
     assert (item.source, item.a, item.b) == (png(0), png(1), png(2))
@@ -252,9 +206,9 @@ def test_imagenhub_takes_the_root_of_both_ratings_and_the_mean_of_raters(tmp_pat
 
 @each_row("cells, reason")
 def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cells: list[str], reason: str) -> None:
-    imagenhub(tmp_path, {"r1": ["[1, 1]", *cells]})
+    folder = imagenhub(tmp_path, {"r1": {"s1": {"m1": "[1, 1]", "m2": "\t".join(cells)}}})
     with pytest.raises(TableError, match=rf"r1\.tsv: row 0{reason}"):
-        load("imagenhub", tmp_path)
+        load("imagenhub", folder)
 
 
 @each_row("change, reason")

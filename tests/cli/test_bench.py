@@ -1,44 +1,39 @@
 """`editjudge bench`: a tiny judge and measures on a small file of every form, kept answers, tables and differences."""
 
-import functools
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import forks
+import program
 import pytest
 import yaml
+from benchmark_files import editreward, editscore, genai, imagenhub, mmrb2, save
+from cases import each_row
 from chat_client import chat_server
-from pictures import picture as png
 from table_files import jsonl, parquet
 
 from editjudge.benchmarks.preferences import forms
 from editjudge.core import records
+from editjudge.core.errors import UserError
 from editjudge.sources.builtin import scenes
 from editjudge.stages import probe_bench
 
 ROOT = Path(__file__).parents[2]
-bench = functools.partial(forks.program, "bench")
-IMAGES = [{"bytes": png(seed), "path": None} for seed in range(3)]
 TINY = {"backend": "transformers", "model": str(ROOT / "models/tiny_base"), "prompt": "pvc", "rule": "probability"}
+ANSWER = {"key": "c-00000", "score_winner": 2, "score_loser": 1}
 JUDGES = {"tiny": TINY | {"workers": 1}, "measures": {"backend": "measures", "rule": "agreement"}}
 
 
 def files(folder: Path) -> dict[str, Path]:
     """A small benchmark of every form, of three images."""
-    for seed in range(3):
-        for name in (f"{seed}.png", f"hub/{['input', 'm1', 'm2'][seed]}/u.png"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(png(seed))
-    (folder / "hub/r.tsv").write_text("uid\tm1\tm2\nu.png\t[1, 1]\t[0, 1]\n")
-    (folder / "hub/dataset_lookup.json").write_text(json.dumps({"u.png": {"instruction": "Go."}}))
+    save(folder, **{str(seed): seed for seed in range(3)})
     prompts = scenes.make_pairs("color_alter", "train", 2, 64, seed=0)
     pairs = [probe_bench.make_pair(prompt, {"precise": 0.0, "leaky": 2.0}, 1.0, seed=1) for prompt in prompts]
     records.write(folder / "vcreward.parquet", pairs, "vcreward_bench")
     names, paths = {"instruction": "Go.", "source": "0.png"}, ["1.png", "2.png"]
-    sides = {f"response_{s}": {"response_content": [["image", p]]} for s, p in zip("ab", paths, strict=True)}
     rows: dict[str, list[dict[str, Any]]] = {
         "aurora": [{"input": "0.png", "prompt": "Go.", "gens": paths, "models": ["x", "y"], "winner": "x"}],
         "compass": [{"dimension": of, "source_image": "0.png", "prompt": "Go.", "winner": "1.png", "loser": "2.png"}
@@ -48,18 +43,12 @@ def files(folder: Path) -> dict[str, Path]:
         "tiedit": [names | {"edited": path, "perceptual_quality": n} for n, path in enumerate(paths)],
     }  # fmt: skip
     found = {form: jsonl(folder / f"{form}.jsonl", *own) for form, own in rows.items()}
-    vote = {"instruct_prompt": "Go.", "vote_type": "leftvote", "left_model": "l", "right_model": "r"}
-    vote |= dict(zip(("source_image", "left_output_image", "right_output_image"), IMAGES, strict=True))
-    found["genai"] = parquet(folder / "genai.parquet", [vote])
-    ranked = {"id": "k_AvsB", "dataset": "2pair", "instruction": "Go.", "ranking": "A>B", "comparison_type": "AvsB"}
-    ranked |= dict(zip(("source_image", "candidate_1", "candidate_2"), IMAGES, strict=True))
-    found["editreward"] = parquet(folder / "editreward.parquet", [ranked])
-    first = {"key": ["x", "y"], "instruction": "Go.", "task_type": "t", "dimension": "overall"}
-    first |= {"input_image": IMAGES[0], "output_images": IMAGES[1:]}
-    found["editscore"] = parquet(folder / "editscore.parquet", [first])
-    pair = {"id": "p", "prompt_content": [["image", "0.png"], ["text", "Go."]], "chosen": "A"} | sides
-    (folder / "edit.json").write_text(json.dumps({"pairs": [pair]}))
-    return found | {"mmrb2": folder / "edit.json", "imagenhub": folder / "hub", "vcreward": folder / "vcreward.parquet"}
+    inside = {"genai": genai("leftvote"), "editreward": editreward("k_AvsB", "2pair", "A>B", "AvsB")}
+    inside["editscore"] = editscore("x", "y", "overall")
+    found |= {form: parquet(folder / f"{form}.parquet", [row]) for form, row in inside.items()}
+    (folder / "edit.json").write_text(json.dumps({"pairs": [mmrb2("p", "A")]}))
+    found["imagenhub"] = imagenhub(folder / "hub", {"r": {"u": {"m1": "[1, 1]", "m2": "[0, 1]"}}})
+    return found | {"mmrb2": folder / "edit.json", "vcreward": folder / "vcreward.parquet"}
 
 
 @pytest.fixture
@@ -73,11 +62,16 @@ def settings(workdir: Path) -> Path:
     return workdir
 
 
-def test_a_tiny_judge_and_measures_on_every_form(settings: Path) -> None:
+@pytest.fixture
+def bench(settings: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[str, str]]:
+    """bench(*words): what the command prints, and what it says beside."""
+    return lambda *words: (program.run(["bench", *map(str, words)]), capsys.readouterr().err)
+
+
+def test_a_tiny_judge_and_measures_on_every_form(bench: Any, settings: Path) -> None:
     out = [settings / f"board{ending}" for ending in (".md", ".tex", ".csv", ".json")]
-    done = bench("--judge", "tiny", "measures", "--out", *out)
-    assert done.returncode == 0, done.stderr
-    assert "bench: tiny on mmrb2: 2 questions at most with 6 images, 9,680 tokens read" in done.stderr
+    shown, said = bench("--judge", "tiny", "measures", "--out", *out)
+    assert "bench: tiny on mmrb2: 2 questions at most with 6 images, 9,680 tokens read" in said
     found = json.loads(out[3].read_text())
     assert set(found["benchmarks"]) == set(forms.FORMS)
     for form, each in found["benchmarks"].items():
@@ -85,52 +79,43 @@ def test_a_tiny_judge_and_measures_on_every_form(settings: Path) -> None:
         assert min(seen["n"] for seen in judged.values()) > 0, form
         if form == "vcreward":
             assert [seen["scored"] for seen in judged.values()] == [2, 2]
-    assert "p_holm" in done.stdout
+    assert "p_holm" in shown
     text = out[0].read_text()
     assert "| Gemini 3.1 Pro [1] | 0.743 |" in text
     assert "[1] bxhsort/Edit-Compass-and-EditReward-Compass@6ee6caa" in text
     assert out[1].read_text().count(r"\begin{tabular}") == len(forms.FORMS)
     rows = [line.split(",") for line in out[2].read_text().splitlines()]
     assert sum("here" in row for row in rows) > 20
-    again = bench("mmrb2", "--judge", "tiny")
-    assert "bench: tiny: 0 answers came, 2 were kept before" in again.stderr
+    assert "bench: tiny: 0 answers came, 4 were kept before" in bench("vcreward", "--judge", "tiny")[1]
 
 
-def test_two_ways_of_asking_have_a_paired_difference(settings: Path) -> None:
-    done = bench("vcreward", "--judge", "tiny", "measures", "--prompt", "pvc")
-    assert done.returncode == 1, "measures have no prompt"
-    done = bench("vcreward", "--judge", "tiny", "--prompt", "pvc", "decision")
-    assert done.returncode == 0, done.stderr
-    assert "tiny, decision  tiny, pvc" in done.stdout
-    told = bench("vcreward", "--dry", "--judge", "tiny", ROOT / "models/tiny_base")
-    assert (told.returncode, told.stdout) == (0, ""), "a folder is a judge, too"
-    none = ("aurora", "--judge", "none"), "no judge, scorer or rater 'none'"
-    silent = ("aurora", "--judge", "measures"), "nothing was scored"
-    for words, why in (none, silent, (("--data", "x=y"), "form must be aurora")):
-        done = bench(*words)
-        assert done.returncode == 1
-        assert why in done.stderr
+def test_two_ways_of_asking_have_a_paired_difference(bench: Any) -> None:
+    assert "tiny, decision  tiny, pvc" in bench("vcreward", "--judge", "tiny", "--prompt", "pvc", "decision")[0]
+    assert bench("vcreward", "--dry", "--judge", "tiny", ROOT / "models/tiny_base")[0] == "", "a folder is a judge, too"
 
 
-def test_each_endpoint_has_answers_of_its_own_and_what_cannot_be_asked_is_told(settings: Path) -> None:
+@each_row("words, why")
+def test_a_mistake_is_one_line(bench: Any, words: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        bench(*words.split())
+
+
+def test_each_endpoint_has_answers_of_its_own_and_what_cannot_be_asked_is_told(bench: Any, settings: Path) -> None:
     rows = [{"dimension": "VC", "source_image": "0.png", "prompt": "Go.", "winner": "1.png", "loser": "2.png"}] * 2
     file = jsonl(settings / "data/c.jsonl", rows[0] | {"label": "preference"}, rows[1])
     for _ in range(2):
         with chat_server(brightest=True) as server:
-            done = bench("--data", f"compass={file}", "--judge", "m", "--base-url", server.url)
-        assert "bench: m: 2 answers came, 0 were kept before" in done.stderr
-        assert "1 of 2 rows cannot be asked (1 left out, 0 count as wrong); the first: " in done.stderr
-        assert "missing field: label" in done.stderr
-    answers = jsonl(settings / "m.jsonl", {"key": "c-00000", "score_winner": 2, "score_loser": 1})
-    done = bench("--data", f"compass={file}", "--answers", answers)
-    assert re.search("visual consistency +m +1\\.0", done.stdout)
-    done = bench(
-        "--data", f"compass={file}", "--answers", answers, "--judge", "m", "--base-url", "http://127.0.0.1:9/v1"
-    )
-    assert "m is also a --judge: give the file another name" in done.stderr
+            _, said = bench("--data", f"compass={file}", "--judge", "m", "--base-url", server.url)
+        assert "bench: m: 2 answers came, 0 were kept before" in said
+        assert "1 of 2 rows cannot be asked (1 left out, 0 count as wrong); the first: " in said
+        assert "missing field: label" in said
+    known = ("--data", f"compass={file}", "--answers", jsonl(settings / "m.jsonl", ANSWER))
+    assert re.search("visual consistency +m +1\\.0", bench(*known)[0])
+    with pytest.raises(UserError, match="m is also a --judge: give the file another name"):
+        bench(*known, "--judge", "m", "--base-url", "http://127.0.0.1:9/v1")
 
 
-def test_pairs_of_our_own_have_no_published_name(settings: Path) -> None:
-    done = bench("vcreward", "--judge", "measures")
-    assert "VCReward-Bench" not in done.stdout
-    assert "Gemini" not in done.stdout
+def test_pairs_of_our_own_have_no_published_name(bench: Any) -> None:
+    shown, _ = bench("vcreward", "--judge", "measures")
+    assert "VCReward-Bench" not in shown
+    assert "Gemini" not in shown

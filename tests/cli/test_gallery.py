@@ -171,10 +171,8 @@ def test_a_gallery_says_what_it_lacks_and_never_leaves_its_folder(published, mon
     lines = [{"key": key, "candidates": [{"model": "Nano Banana", "image": path}]} for key, path in STRANGE.items()]
     with (published / "metadata.jsonl").open("a") as file:
         file.write("".join(json.dumps(line) + "\n" for line in lines))
-    row, keys = (
-        records.read(Path("data/gedit_bench.parquet"), "gedit_bench")[0],
-        sorted({*PUBLISHED, *STRANGE, "other"} - {"../bad"}),
-    )
+    [row, *_] = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
+    keys = sorted({*PUBLISHED, *STRANGE, "other"} - {"../bad"})
     records.write(Path("data/gedit_bench.parquet"), [row | {"key": key} for key in keys], "gedit_bench")
     rows = stage(plain("Nano Banana"), {"path": "pub"}, monkeypatch)
     assert {key for key, row in rows.items() if row["status"] == "done"} == {"k1", "k2", "k.3"}

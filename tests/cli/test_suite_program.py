@@ -6,10 +6,10 @@ import functools
 import json
 import math
 import re
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+import benchmark_files
 import forks
 import numpy as np
 import pandas as pd
@@ -18,11 +18,13 @@ import pytest
 import suite_files
 from cases import each_row
 from chat_client import chat_server
+from fake_server import Server
 from suite_files import reply
+from table_files import parquet
 
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.suites.imgedit import TYPES
-from editjudge.core import images, records
+from editjudge.core import records
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.metadata import GalleryError
 from tools import drift
@@ -73,10 +75,8 @@ def asked_for(url: str, *words: str) -> tuple[list[tuple[Any, ...]], str]:
     """What a server was asked: the text of the user's turn and then the images' bytes; and the program's board."""
     done = forks.program("suite", *words, "--model", "gpt-4o", "--base-url", url)
     assert done.returncode == 0, done.stderr
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/log") as log:
-        bodies = [json.loads(body) for body in json.load(log)["bodies"]]
     found = []
-    for body in bodies:
+    for body in map(json.loads, Server(url).log()["bodies"]):
         assert set(body) == {"model", "messages", "max_tokens", "temperature", "seed"}
         [turn] = body["messages"]
         assert (turn["role"], body["temperature"]) == ("user", 1)
@@ -187,7 +187,6 @@ def test_a_suites_gallery_is_written(workdir: Path) -> None:
         program.run(write)
 
 
-PNG = images.encode_png(np.zeros((8, 8, 3), np.uint8))
 run = functools.partial(forks.program, "bench", "--answers")
 
 
@@ -195,11 +194,7 @@ run = functools.partial(forks.program, "bench", "--answers")
 def genai(tmp_path: Path) -> Path:
     """Eight votes, two of each kind."""
     votes = ["leftvote", "rightvote", "tievote", "bothbad_vote"] * 2
-    image = {"bytes": PNG, "path": None}
-    sides = {"source_image": image, "left_output_image": image, "right_output_image": image}
-    rows = [{"instruct_prompt": "Go.", **sides, "left_model": "l", "right_model": "r", "vote_type": v} for v in votes]
-    pd.DataFrame(rows).to_parquet(tmp_path / "genai.parquet")
-    return tmp_path / "genai.parquet"
+    return parquet(tmp_path / "genai.parquet", [benchmark_files.genai(vote) for vote in votes])
 
 
 def keys(genai: Path) -> list[str]:
@@ -245,19 +240,18 @@ def test_scores_of_pairs_give_ties_and_their_calibration(genai: Path, tmp_path: 
 
 def test_peoples_own_means_are_the_perfect_scorer_of_imagenhub(tmp_path: Path) -> None:
     """Not counts of won pairs, which give 0.6: Fisher's mean is 1, and the published formula's tanh(1)."""
-    folder, rng = tmp_path / "imagenhub", np.random.default_rng(0)
-    uids, models = [f"u{n}.jpg" for n in range(30)], ["a", "b", "c"]
+    rng, uids, models = np.random.default_rng(0), [f"u{n}" for n in range(30)], ["a", "b", "c"]
     ratings = rng.choice([0, 0.5, 1], size=(3, len(uids), len(models), 2))
-    for name in ("input", *models):
-        (folder / name).mkdir(parents=True)
-        for uid in uids:
-            (folder / name / uid).write_bytes(PNG)
-    (folder / "dataset_lookup.json").write_text(json.dumps({uid: {"instruction": "Go."} for uid in uids}))
-    for rater, rated in enumerate(ratings):
-        rows = [[uid, *(json.dumps(list(cell)) for cell in row)] for uid, row in zip(uids, rated, strict=True)]
-        pd.DataFrame(rows, columns=["uid", *models]).to_csv(folder / f"rater{rater}.tsv", sep="\t", index=False)
+    raters = {
+        f"rater{n}": {
+            uid: dict(zip(models, map(json.dumps, row), strict=True)) for uid, row in zip(uids, own, strict=True)
+        }
+        for n, own in enumerate(ratings.tolist())
+    }
+    folder = benchmark_files.imagenhub(tmp_path / "imagenhub", raters)
     means = np.sqrt(ratings.prod(axis=-1)).mean(axis=0)
-    rows = [{"prompt": u, "model": m, "score": means[n, k]} for n, u in enumerate(uids) for k, m in enumerate(models)]
+    every = [(n, k) for n in range(len(uids)) for k in range(len(models))]
+    rows = [{"prompt": f"{uids[n]}.png", "model": models[k], "score": means[n, k]} for n, k in every]
     pd.DataFrame(rows).to_csv(tmp_path / "people.csv", index=False)
     _, found, _ = figures(tmp_path / "people.csv", "imagenhub", folder)
     assert found["ImagenHub Spearman, Fisher's mean over models"] == pytest.approx(1.0, abs=1e-6)

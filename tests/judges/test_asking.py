@@ -165,6 +165,11 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
     assert [answer.backward for answer in answers] == [mirrored(answer.forward) for answer in answers]
 
 
+def record_name(question: Question, how: Any, prompt: str) -> str:
+    """Of the kept reply."""
+    return ChatAsking(how, form(prompt, CONSISTENCY), None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -176,13 +181,10 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
     plain = EndpointSetting(base_url="http://127.0.0.1:9/v1", model="m", temperature=1.0)
     elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3)
 
-    def name(how: EndpointSetting, prompt: str = "decision") -> str:
-        way = form(prompt, CONSISTENCY)
-        return ChatAsking(how, way, None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
-
-    assert name(plain) == name(elsewhere)
-    assert name(plain) != name(replace(plain, **change))
-    assert name(plain) != name(plain, "reason_last")
+    name = record_name(question, plain, "decision")
+    assert name == record_name(question, elsewhere, "decision")
+    assert name != record_name(question, replace(plain, **change), "decision")
+    assert name != record_name(question, plain, "reason_last")
 
 
 def test_how_images_are_served_stands_in_the_name_of_a_record(question, base_dir, workdir) -> None:
@@ -191,8 +193,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(question, base_dir
     def name(least: int = 0, most: int = 0, **changes: object) -> str:
         (workdir / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
         how = ServedSetting(model=str(base_dir), dtype="float32", batch_size=4, min_pixels=least, max_pixels=most)
-        way = form("pvc", CONSISTENCY)
-        return ChatAsking(how, way, None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
+        return record_name(question, how, "pvc")
 
     assert name() == name(port=0, start_seconds=1.0)
     sizes = {name(least, most) for least, most in ((4, 9), (5, 9), (4, 8))}

@@ -231,6 +231,11 @@ def test_unclear_replies_are_refused_with_a_reason(text):
     assert reason
 
 
+def test_a_score_counts_down_to_eight_objects_in_each_other():
+    for deep, parts in ((8, (8.0, 7.0)), (9, None)):
+        assert numbers_in(TEN, '{"a":' * (deep - 1) + '{"score": [8, 7]}' + "}" * (deep - 1))[0] == parts
+
+
 @given(st.sampled_from(SCALES), st.tuples(st.floats(0, 25), st.floats(0, 25)), st.text())
 def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning):
     reply = json.dumps({"reasoning": reasoning, "score": numbers})
@@ -251,10 +256,8 @@ def test_the_higher_score_wins_and_a_missing_one_gives_no_winner(a, b, margin, w
 
 def test_each_edit_of_a_turn_with_pictures_has_its_own_instruction() -> None:
     """Those of a service have no keys."""
-    rubric = replace(
-        next(iter(questions("brief", "add").calls.values())),
-        user=("{source}", "{source_2}", "{edited}", "{instruction}"),
-    )
+    [rubric] = questions("brief", "add").calls.values()
+    rubric = replace(rubric, user=("{source}", "{source_2}", "{edited}", "{instruction}"))
     edits = [Edit(text, b"s", b"e", more={"source_2": b"t"}) for text in ("make it red", "remove the cat")]
     words, asked = rubric.about(edits)
     for edit, one in zip(edits, asked, strict=True):

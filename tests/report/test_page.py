@@ -96,6 +96,12 @@ def until(page: Page, holds: str) -> None:
     pytest.fail(f"never: {holds}")
 
 
+def open_pair(page: Page, key: str) -> None:
+    """By its link."""
+    page.goto(f"{page.url}#pair={key}")
+    page.reload()
+
+
 def first_column(page: Page) -> list[str]:
     return page.locator("#leaderboard tbody th").all_inner_texts()
 
@@ -220,8 +226,7 @@ def test_two_models_and_a_word_narrow_the_gallery(opened: Page) -> None:
 
 
 def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) -> None:
-    opened.goto(opened.url + "#pair=color_alter-00003_pair_box_vs_precise")
-    opened.reload()
+    open_pair(opened, "color_alter-00003_pair_box_vs_precise")
     dialog = opened.locator("dialog")
     assert dialog.locator(".instruction").inner_text() == "Recolour thing 3 in teal."
     judges = dialog.locator("h3:has-text('Judges') + .scroll tbody tr")
@@ -243,8 +248,7 @@ def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) 
 
 def test_more_sources_stand_behind_the_first(opened: Page, site: Path) -> None:
     [prompt] = [each for each in loaded(site, "pairs")["prompts"] if "more" in each]
-    opened.goto(f"{opened.url}#pair={prompt['pairs'][0]['key']}")
-    opened.reload()
+    open_pair(opened, prompt["pairs"][0]["key"])
     heads = opened.locator("dialog .views figcaption strong").all_inner_texts()
     assert [head.strip() for head in heads] == ["Source", "Source 2", "A", "B"]
 
@@ -262,8 +266,7 @@ def test_a_training_pair_says_its_measures_tiers_and_rule(opened: Page) -> None:
 
 
 def test_swipe_and_difference(opened: Page) -> None:
-    opened.goto(opened.url + "#pair=color_alter-00003_pair_box_vs_precise")
-    opened.reload()
+    open_pair(opened, "color_alter-00003_pair_box_vs_precise")
     opened.check("input[value=swipe]")
     slide = opened.locator("input[type=range]").first
     slide.focus()
@@ -368,8 +371,7 @@ def test_a_page_without_its_folders_says_so(bare: Page, site: Path, tmp_path: Pa
 
 
 def test_blinking_can_be_paused(opened: Page) -> None:
-    opened.goto(opened.url + "#pair=color_alter-00003_pair_box_vs_precise")
-    opened.reload()
+    open_pair(opened, "color_alter-00003_pair_box_vs_precise")
     opened.check("input[value=blink]")
     said = opened.locator(".stack .now").first
     before = said.inner_text()

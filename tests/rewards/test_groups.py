@@ -1,13 +1,10 @@
 """A judge that compares, as a reward: win rates within a group, in process and over HTTP."""
 
-import base64
-import math
-import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -34,9 +31,11 @@ from editjudge.judges.protocol import (
 )
 from editjudge.models.endpoint.spending import Account, Budget
 from editjudge.rewards import groups
+from editjudge.rewards.reward_forms import FORMS
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 from tools import reward_client
+from tools.reward_endpoint import RewardEndpoint
 
 BROKEN = picture(1)[:40]
 
@@ -91,35 +90,17 @@ def test_every_form_that_sends_groups_gets_win_rates_of_one_question_a_request(t
     likeness = [PixelScorer().one(Edit("x", picture(1), each)) for each in edited[:5]]
     wanted = rates([each.dimensions["likeness"] for each in likeness if isinstance(each, Score)])
     assert sum(wanted) == 2.5
-    columns: dict[str, Any] = {"images": edited, "ref_images": sources, "prompts": ["x"] * 7}
-    texts = [[base64.b64encode(each).decode() for each in some] for some in (sources, edited)]
-    pairs = list(zip(*texts, strict=True))
-    turns = [[{"text": "x", "image_b64": each} for each in pair] for pair in pairs]
-    bodies: dict[str, tuple[Any, Any]] = {
-        "/score": ({"edits": [{"instruction": "x", "source": one, "edited": other} for one, other in pairs]},
-                   lambda said: [each["overall"] for each in said["results"]]),
-        "/score#unirl": ({"requests": [{"history": each, "required_rewards": ["likeness"]} for each in turns]},
-                         lambda said: [each.get("likeness", {}).get("reward") for each in said["results"]]),
-        "/compute": ({"prompt": ["x"] * 7, "image": texts[1], "condition_images": [[each] for each in texts[0]]},
-                     lambda said: said["rewards"]),
-        "/mode/score": (pickle.dumps(columns), lambda said: said["scores"]),
-        "/flow_grpo": (pickle.dumps(columns), lambda said: said["outputs"]),
-        "/": (pickle.dumps({"input_images": [[each] for each in sources], "output_image": edited,
-                            "meta_datas": ['{"instruction": "x"}'] * 7}), lambda said: said["rewards"]),
-    }  # fmt: skip
+    edits = [Edit("x", source, each) for source, each in zip(sources, edited, strict=True)]
+    forms = FORMS.keys() - {"verl_omni"}  # which sends one edit a request
     how = RewardSetting(**SETTING | {"reward": "visual_quality"})
     with Served(RewardService([lambda: judge], "likeness", how).app()) as served:
-        for path, (body, read) in bodies.items():
-            own = {"data": body} if isinstance(body, bytes) else {"json": body}
-            reply = requests.post(served.url + path.partition("#")[0], timeout=60, **own)
-            assert reply.status_code == 200, reply.text
-            found = read(pickle.loads(reply.content) if isinstance(body, bytes) else reply.json())
-            assert found[:5] == wanted, path
-            assert [each is None or math.isnan(each) for each in found[5:]] == [True] * 2, "broken, or alone"
-        assert judge.calls == [("visual_quality", 15)] * len(bodies)
-        alone = {"requests": [{"history": turns[0], "required_rewards": ["likeness"]}]}
-        [error] = requests.post(f"{served.url}/score", json=alone, timeout=60).json()["errors"]
-        assert error == {"likeness": "it is the only scored edit of its source and instruction"}
+        ask = {form: RewardEndpoint(served.url, form, "likeness").score for form in forms}
+        for form in forms:
+            *found, broken, alone = ask[form](edits)
+            assert found == [Score(rate, {}) for rate in wanted], form
+            assert (type(broken), type(alone)) == (Unscored, Unscored), form
+        assert judge.calls == [("visual_quality", 15)] * len(forms)
+        assert ask["unirl"](edits[:1]) == [Unscored("it is the only scored edit of its source and instruction")]
         small = {"instruction": "x", "source": "AAAA", "edited": "AAAA"}
         for count, asked in ((46, 1035), (4000, 7_998_000)):  # which are counted, and not made
             refused = requests.post(f"{served.url}/score", json={"edits": [small] * count}, timeout=60)
@@ -127,8 +108,7 @@ def test_every_form_that_sends_groups_gets_win_rates_of_one_question_a_request(t
             assert refused.json()["error"] == f"{asked} comparisons in a request, more than the limit of 1024"
         for path in ("sleep", "wake_up"):
             assert requests.post(f"{served.url}/{path}", timeout=60).status_code == 200
-        again = requests.post(f"{served.url}/compute", json=bodies["/compute"][0], timeout=60).json()["rewards"]
-        assert again[:5] == wanted
+        assert ask["flow_factory"](edits)[:5] == found
 
 
 def test_a_judge_has_no_calibrated_reward(tmp_path: Path) -> None:
@@ -167,10 +147,8 @@ def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
     """Also where it has kept an answer about the first one."""
     edit, why = Edit("x", picture(1), picture(2)), "2 source images: a scorer takes one"
     of_two = replace(edit, more={"source_2": picture(3)})
-    values = {
-        "scorers": {"dino_i": {"kind": "dino_i"}},
-        "judges": {"measures": {"backend": "measures", "rule": "agreement"}},
-    }
+    measures = {"backend": "measures", "rule": "agreement"}
+    values = {"scorers": {"dino_i": {"kind": "dino_i"}}, "judges": {"measures": measures}}
     with opening.find_judge(values, "dino_i") as judge:
         [one, two] = judge.score([edit, of_two])
         assert isinstance(one, Score)
@@ -182,13 +160,9 @@ def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
 
 
 def test_a_prompt_that_shows_a_source_more_than_there_is_has_no_verdict(workdir: Path, base_dir: Path) -> None:
-    own = {
-        "version": 1,
-        "source": "ours",
-        "system": "",
-        "user": ["{source}", "{source_2}", "{a}", "{b}", "{instruction}"],
-    }
-    Path("two.yaml").write_text(yaml.safe_dump(own | {"reply": ["winner"]}))
+    shown = ["{source}", "{source_2}", "{a}", "{b}", "{instruction}"]
+    own = {"version": 1, "source": "ours", "system": "", "user": shown, "reply": ["winner"]}
+    Path("two.yaml").write_text(yaml.safe_dump(own))
     model = {"backend": "transformers", "model": str(base_dir), "workers": 1, "rule": "agreement", "prompt": "two.yaml"}
     with opening.find_judge({"judges": {"two": model}}, "two") as judge:
         [both] = judge.compare(groups.questions([(Edit("x", picture(1), picture(2)),) * 2]))

@@ -1,5 +1,5 @@
-"""The stage that measures judges on a reward benchmark: every kind of item, the whole stage on a small one, and scorers
-as judges on benchmarks in their published forms, with made-up files, real images and a broken one in each."""
+"""The stage that measures judges on a reward benchmark: every kind of item, the whole stage on a small one, and
+scorers as judges, with real images and a broken one."""
 
 import json
 import shutil
@@ -7,23 +7,21 @@ import sys
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import lessons
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
+from benchmark_files import editreward
 from chat_client import chat_server, questions, setting
+from table_files import parquet
 from tiny_models import clip_folder
 
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core import images, records
-from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.judges import opening
@@ -414,86 +412,35 @@ def test_a_judge_is_asked_about_what_the_benchmark_measures(workdir: Path) -> No
     assert all(row["winner"] == "Tie" for row in found["gpt"])
 
 
-STRENGTHS = {"good": 6, "fair": 40, "poor": 90, "worst": 160}  # noise in an edit, grey levels
-NAMES = list(STRENGTHS)
-
-
-@pytest.fixture
-def pictures(workdir: Path, base_dir: Path, photo: np.ndarray) -> dict[str, bytes]:
-    """A source and four edits, each worse than the one before it, also as files of these names; and a broken one."""
-    rng = np.random.default_rng(0)
-    found = {"source": images.encode_png(photo), "broken": b"no image"}
-    for name, strength in STRENGTHS.items():
-        noise = rng.integers(-strength, strength + 1, photo.shape)
-        found[name] = images.encode_png(np.clip(photo.astype(int) + noise, 0, 255).astype(np.uint8))
-    (workdir / "pipelines").symlink_to(ROOT / "pipelines")
-    lessons.write_scorer(base_dir, workdir / "scorer")
-    return found
-
-
-def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
-    """EditReward-Bench: a group of 2, one of 3 and one of 4."""
-    rows = []
+def test_scorers_of_every_kind_are_judges(workdir: Path, base_dir: Path, photo: np.ndarray) -> None:
+    """Of tuples of two, three and four edits, each with more noise than the one before it; the last edit is broken."""
+    rng, rows = np.random.default_rng(0), []
+    noisy = [photo + rng.integers(-most, most + 1, photo.shape) for most in (0, 6, 40, 90, 160)]
+    shown = [{"bytes": images.encode_png(each.clip(0, 255).astype(np.uint8)), "path": None} for each in noisy]
     for size in (2, 3, 4):
         for a, b in combinations(range(size), 2):
-            pair, ranking = f"{'ABCD'[a]}vs{'ABCD'[b]}", f"{'ABCD'[a]}>{'ABCD'[b]}"
-            row = {"id": f"g_{pair}", "dataset": f"{size}pair", "comparison_type": pair, "ranking": ranking}
-            row |= {"instruction": "Make it grainy.", "source_image": image(pictures, "source")}
-            rows.append(row | {f"candidate_{n}": image(pictures, NAMES[side]) for n, side in ((1, a), (2, b))})
-    rows[-1]["candidate_2"] = image(pictures, "broken")
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    return {"path": str(folder)}
-
-
-def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
-    """Two prompts, four models; one image of the second prompt is broken."""
-    people = {"good": "[1, 1]", "fair": "[1, 0.5]", "poor": "[0.5, 0.5]", "worst": "[0, 0]"}
-    for sample in ("s1.jpg", "s2.jpg"):
-        for model in NAMES:
-            broken = (sample, model) == ("s2.jpg", "worst")
-            write_bytes(folder / model / sample, pictures["broken" if broken else model])
-        write_bytes(folder / "input" / sample, pictures["source"])
-    for rater in ("r1", "r2", "r3"):
-        lines = ["\t".join([sample, *people.values()]) for sample in ("s1.jpg", "s2.jpg")]
-        (folder / f"{rater}.tsv").write_text("\n".join(["\t".join(["uid", *people]), *lines, ""]))
-    told = {sample: {"instruction": "Make it grainy."} for sample in ("s1.jpg", "s2.jpg")}
-    (folder / "dataset_lookup.json").write_text(json.dumps(told))
-    return {"path": str(folder)}
-
-
-def image(pictures: dict[str, bytes], name: str) -> dict[str, Any]:
-    """As the hub's Parquet files hold it."""
-    return {"bytes": pictures[name], "path": None}
-
-
-@pytest.mark.parametrize(("form", "write", "broken"), [("editreward", editreward, 1), ("imagenhub", imagenhub, 3)])
-def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str, write: Any, broken: int) -> None:
-    clip = str(clip_folder(Path("clip").absolute()))
+            one, two = "ABCD"[a], "ABCD"[b]
+            row = editreward(f"g_{one}vs{two}", f"{size}pair", f"{one}>{two}", f"{one}vs{two}")
+            rows.append(row | {"source_image": shown[0], "candidate_1": shown[a + 1], "candidate_2": shown[b + 1]})
+    rows[-1]["candidate_2"] = {"bytes": b"no image", "path": None}
+    clip = str(clip_folder(workdir / "clip"))
+    lessons.write_scorer(base_dir, workdir / "scorer")
     scorers = {name: {"kind": name, "model": clip} for name in ("clip_t", "clip_d", "clip_i")}
     scorers["dino_i"] = {"kind": "dino_i", "model": "embedded"}
     scorers["tiny"] = {"kind": "checkpoint", "model": "scorer", "dtype": "float32", "batch_size": 8}
     judges = {name: {"backend": "scorer", "scorer": name, "rule": "agreement"} for name in scorers}
     values = {"tasks": {}, "measures": {}, "judges": judges, "scorers": scorers, "unfinished": {"judge_benchmark": 0.6}}
-    values["benchmarks"] = {"bench": {"form": form} | write(Path("bench"), pictures)}
+    values["benchmarks"] = {"bench": {"form": "editreward", "path": str(parquet(workdir / "bench.parquet", rows))}}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     judge_benchmark.run("bench")
 
-    rows = records.read(Path("data/verdicts/bench.parquet"), "verdicts")
+    verdicts = records.read(Path("data/verdicts/bench.parquet"), "verdicts")
     for judge in judges:
-        own = [row for row in rows if row["judge"] == judge]
-        unscored = [row for row in own if row["winner"] is None]
-        assert len(unscored) == broken
-        assert all(row["reason"] and None in (row["score_a"], row["score_b"]) for row in unscored)
-        scored = [row for row in own if row["winner"] is not None]
+        *scored, broken = [row for row in verdicts if row["judge"] == judge]
+        assert (broken["winner"], bool(broken["reason"]), broken["score_b"]) == (None, True, None)
         assert all(np.isfinite([row["score_a"], row["score_b"]]).all() for row in scored)
         if judge == "dino_i":
             assert all(row["winner"] == row["truth"] for row in scored), "the more noise, the less like the source"
-    found = records.read_details(Path("metrics/benchmarks/bench.json"))
-    by_judge = {row["judge"]: row for row in found["judges"]}
-    assert {row["accuracy"]["n"] for row in found["judges"]} == {len(rows) // len(judges)}
-    assert {row["accuracy"]["scored"] for row in found["judges"]} == {len(rows) // len(judges) - broken}
-    if form == "imagenhub":
-        assert by_judge["dino_i"]["pointwise"] is not None, "its scores are correlated with people's"
-    if form == "editreward":
-        assert [row["size"] for row in by_judge["dino_i"]["tuples"]["per_size"]] == [2, 3, 4]
+    found = records.read_details(Path("metrics/benchmarks/bench.json"))["judges"]
+    assert {(row["accuracy"]["n"], row["accuracy"]["scored"]) for row in found} == {(len(rows), len(rows) - 1)}
+    assert [[each["size"] for each in row["tuples"]["per_size"]] for row in found] == [[2, 3, 4]] * len(judges)

@@ -38,13 +38,13 @@ def summarised(
     form: str, items: Sequence[Item], verdicts: Mapping[str, Rows], epsilon: float = 0.0
 ) -> dict[str, list[dict[str, Any]]]:
     """judges: all that each judge's verdicts on the items say, the papers' own figures first; between_judges."""
-    reports = {judge: judge_report(items, rows, epsilon) for judge, rows in verdicts.items()}
     first = next(iter(verdicts.values()))
     truths, clusters = ([row[name] for row in first] for name in ("truth", "cluster"))
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
     judged, told = [item for item in items if item.verdict is not None], list[dict[str, Any]]()
-    for judge, found in reports.items():
-        kept = list(zip(judged, verdicts[judge], strict=True))
+    for judge, rows in verdicts.items():
+        found = judge_report(items, rows, epsilon)
+        kept = list(zip(judged, rows, strict=True))
         told.append({"judge": judge, "published": published(form, found, kept), **found})
     return {"judges": told, "between_judges": [agreement.compare_judges(answers, truths, clusters)]}
 
@@ -141,8 +141,8 @@ def compass(kept: Kept) -> Rows:
     awareness; the mean over dimensions is ours."""
 
     def winner(row: Row) -> Any:
-        a, b = row["score_a"], row["score_b"]
-        return row["winner"] if None in (a, b) else ahead(0.0 if abs(a - b) < SAME else a - b)
+        lead = _lead(row)
+        return row["winner"] if lead is None else ahead(0.0 if abs(lead) < SAME else lead)
 
     heard = {row["task"] for _, row in kept if row["winner"] is not None}  # as EditReward's AVG, without consistency
     kept = [each for each in kept if each[1]["task"] in heard] or kept
@@ -211,8 +211,8 @@ def tie_calibrated(rows: Rows) -> dict[str, Any] | None:
 def _margin(row: Row) -> float | None:
     """How much the judge prefers A: its scores' difference; or its probability's, -1/2..1/2, where the winner says the
     side if the written one is 1/2."""
-    if row["score_a"] is not None and row["score_b"] is not None:
-        return round(row["score_a"] - row["score_b"], pointwise.DIGITS)
+    if (lead := _lead(row)) is not None:
+        return round(lead, pointwise.DIGITS)
     worth = _worth(row)
     if worth == 0.5:
         return (WORTH[row["winner"]] - 0.5) * ROUNDING
@@ -231,17 +231,21 @@ def tuples(items: Sequence[Item], rows: Rows, epsilon: float) -> dict[str, Any] 
 
     A scorer's pair is ordered by its scores, and tied where they are equal, or, in a tuple of two, up to epsilon apart.
     """
-    said, pairs = {row["key"]: row for row in rows}, []
-    for item in items:
-        if item.group is None or item.ratings is not None:
-            continue
-        row = (said.get(item.key) if item.verdict is not None else None) or dict.fromkeys((*SAID, "truth"))
+    pairs = []
+    for item, row in _in_tuples(items, rows):
         winner = row["winner"]
-        if row["score_a"] is not None and row["score_b"] is not None:
-            lead = round(row["score_a"] - row["score_b"], pointwise.DIGITS)
+        if (lead := _lead(row)) is not None:
+            lead = round(lead, pointwise.DIGITS)
             winner = ahead(0.0 if abs(lead) <= (epsilon if item.size == 2 else 0.0) else lead)
         pairs.append((row["truth"], winner, item.group, item.size, item.cluster))
     return agreement.tuple_accuracy(*zip(*pairs, strict=True)) | {"epsilon": epsilon} if pairs else None
+
+
+def _in_tuples(items: Sequence[Item], rows: Rows) -> list[tuple[Item, Row]]:
+    """The items that stand in tuples, with their rows; the row of one without people's verdict says nothing."""
+    said, nothing = {row["key"]: row for row in rows}, dict.fromkeys((*SAID, "truth"))
+    kept = [item for item in items if item.group is not None and item.ratings is None]
+    return [(item, nothing if item.verdict is None else said[item.key]) for item in kept]
 
 
 def tuples_by_evaluator(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
@@ -250,11 +254,10 @@ def tuples_by_evaluator(items: Sequence[Item], rows: Rows) -> dict[str, Any] | N
     Two edits that people tied are right where their scores are up to epsilon apart, which is chosen on the same pairs
     so that most pairs of two are right. Every other tuple is right where people's order is that of the scores, however
     close they are; equal ones are in the order of NumPy's argsort, the later mostly first, which differs by CPU."""
-    said, nothing = {row["key"]: row for row in rows}, dict.fromkeys((*SAID, "truth"))
     by_group: dict[str, list[tuple[Item, Row]]] = {}
-    for item in (item for item in items if item.group is not None and item.ratings is None):
-        by_group.setdefault(str(item.group), []).append((item, said.get(item.key, nothing)))
-    if all(row["score_a"] is None for row in said.values()) or not by_group:
+    for item, row in _in_tuples(items, rows):
+        by_group.setdefault(str(item.group), []).append((item, row))
+    if all(row["score_a"] is None for row in rows) or not by_group:
         return None
     twos = [row for own in by_group.values() for item, row in own if item.size == 2 and row["truth"]]
     leads = [row["truth"] for row in twos], [*map(_lead, twos)]

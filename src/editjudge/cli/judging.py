@@ -22,9 +22,10 @@ from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import resume
 from editjudge.judges.protocol import CONSISTENCY, Dimension
-from editjudge.measures.annotation import batch, slot_settings
+from editjudge.measures.annotation import batch, seen, slot_settings
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.sources import formats
 
 Figures = dict[str, tuple[float | None, float | None]]  # the values of A and B by `area.measure`
@@ -103,8 +104,6 @@ def compare(
         print()
         table(("measure", "A", "B", "better"), [(name, *both, _better(name, *both)) for name, both in figures.items()])
     if html:
-        from editjudge.cli.pair_page import page_of_pair  # here: it loads more
-
         recipe = api.recipe_asked(task, names, boxes, "--box")
         write_bytes(html, page_of_pair((source, a, b), instruction, found, figures, recipe, boxes, values).encode())
     if all(both.winner is None for both in found.values()):
@@ -135,6 +134,38 @@ def _better(name: str, a: float | None, b: float | None) -> str:
         return f"not measured of {'both' if a is b else 'A' if a is None else 'B'}"
     gain = api.DIRECTIONS[name.rpartition(".")[2]] * (a - b)
     return "equal" if gain == 0 else "Image A" if gain > 0 else "Image B"
+
+
+def page_of_pair(
+    files: Sequence[Path],
+    instruction: str,
+    found: dict[str, api.Comparison],
+    figures: Figures,
+    recipe: Recipe,
+    boxes: Sequence[Box],
+    values: dict[str, Any],
+) -> str:
+    """The page of two compared edits, with its images inside.
+
+    files: source, A and B. found: by judge. recipe: its models are asked what they see. values: of params.yaml."""
+    from editjudge.report.page import one_pair  # here: it loads more
+
+    setting, shown = api.slot_setting_of(values), [file.read_bytes() for file in files]
+    prompt = batch.prompt_of(shown[0], shown[1:], slot_settings.configured(recipe, setting), tuple(boxes))
+    source, edits = seen.seen(prompt, Models(setting))
+    layers, differences = zip(*(each if isinstance(each, tuple) else ({}, None) for each in edits), strict=True)
+    verdicts = [
+        {"judge": name, "winner": None if both.undecided else both.winner, "p_a": both.p_a}
+        | {"reason": "the verdict changes with the order" if both.undecided else both.reason}
+        | {"forward": both.forward.winner, "backward": both.backward.winner, "said": both.said}
+        for name, both in found.items()
+    ]
+    measured: list[Row] = []
+    for name, sides in figures.items():
+        area, _, measure = name.rpartition(".")
+        measured += [{"area": area, "measure": measure, "direction": api.DIRECTIONS[measure], "values": sides}]
+    names = files[1].name, files[2].name
+    return one_pair(instruction, shown, names, verdicts, measured, [source or {"boxes": boxes}, *layers], differences)
 
 
 def score(

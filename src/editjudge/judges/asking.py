@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from editjudge.core import code, hub, params
 from editjudge.core.errors import FileError, UserError
@@ -19,31 +19,13 @@ from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
 from editjudge.engine.workers import Failure, Workers, devices_of, workers_for
 from editjudge.judges import protocol, rubrics
-from editjudge.judges.protocol import (
-    CONSISTENCY,
-    BothOrders,
-    Dimension,
-    Edit,
-    Judge,
-    Question,
-    Rating,
-    Score,
-    Unscored,
-    Verdict,
-)
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Score, Unscored
 from editjudge.judges.scorers import features
-from editjudge.judges.settings import (
-    ChatJudgeSetting,
-    CheckpointSetting,
-    FeatureSetting,
-    RaterSetting,
-    ScorerEntry,
-    ScorerSetting,
-)
+from editjudge.judges.settings import ChatJudgeSetting, FeatureSetting, RaterSetting, ScorerEntry, ScorerSetting
 from editjudge.judges.styles import own_task, style
 from editjudge.models.chat import models
 from editjudge.models.endpoint.spending import Account
-from editjudge.vision.folders import OUT_OF_MEMORY
+from editjudge.vision import folders
 
 MOST_SAID = 2_000  # characters of what is kept of each order, the last ones
 BARE = re.compile(r"</?think>|```(json)?|\{\s*.?winner.?\s*:\s*.[\w ]*.\s*\}")  # says nothing but a verdict
@@ -53,7 +35,6 @@ NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last 
 ALIKE: Mapping[str, Dimension] = {aspect: aspect for aspect in rubrics.ASPECTS}  # VIEScore's scores by their own names
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-AnyScorer: TypeAlias = CheckpointSetting | FeatureSetting
 
 
 class ChatJudge(Judge):
@@ -96,20 +77,21 @@ class ChatJudge(Judge):
         both, own = protocol.in_both_orders(questions), style(self.form, dimension).dimensions
         if own and dimension not in own:
             why = f"{self.form} asks about {' and '.join(own)}, not about {dimension}"
-            verdicts = [Verdict(question.key, reason=why) for question in both]
+            verdicts = [protocol.Verdict(question.key, reason=why) for question in both]
         else:
             kinds = [(own_task(question), *question.more) for question in both]
             verdicts = by_kind(kinds, both, partial(self._verdicts, dimension))
         return protocol.combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
 
-    def _verdicts(self, dimension: Dimension, kind: Sequence[str], of: Sequence[Question]) -> list[Verdict]:
+    def _verdicts(self, dimension: Dimension, kind: Sequence[str], of: Sequence[Question]) -> list[protocol.Verdict]:
         """kind: their task, and the names of what else is shown."""
         words = style(self.form, dimension, kind[0])
         if lacking := sorted(name for name in {*words.images} - {*kind[1:]} if name.startswith("source_")):
-            return [Verdict(question.key, reason=f"{self.form} shows {lacking[0]}: there is none") for question in of]
+            why = f"{self.form} shows {lacking[0]}: there is none"
+            return [protocol.Verdict(question.key, reason=why) for question in of]
         if asked := words.showing(kind[1:]):
             return [*map(protocol.majority, self.model.answers(asked, of))]
-        return [Verdict(question.key, reason=protocol.several(question)) for question in of]
+        return [protocol.Verdict(question.key, reason=protocol.several(question)) for question in of]
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """The overall score, and what it was made of: by VIEScore 0..10; by a rubric the dimensions as rated, 1..5, and
@@ -128,11 +110,11 @@ class ChatJudge(Judge):
             told += [f"{order}: {words.strip()[-MOST_SAID:]}"] if words.strip() else []
         return "\n\n".join(told[:1] if self.outline else told) or None  # by scores both orders have the same replies
 
-    def rate(self, edits: Sequence[Edit]) -> list[list[Rating]]:
+    def rate(self, edits: Sequence[Edit]) -> list[list[protocol.Rating]]:
         """The ratings of each edit, in their order, one a run: its scores by name (`Questions.names`). FileError: a
         type without a rubric."""
-        asked = {kind: rubrics.questions(self.form, kind) for kind in map(self._kind, edits)}
         alike = [(self._kind(edit), (*edit.more, *edit.texts)) for edit in edits]
+        asked = {kind: rubrics.questions(self.form, kind) for kind in dict.fromkeys(kind for kind, _ in alike)}
         return by_kind(alike, edits, lambda of, these: asked[of[0]].rate(self.model.answers, these))
 
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
@@ -269,7 +251,7 @@ class ScorerJudge(Judge):
     def _keep(self, names: Sequence[str], scores: Sequence[Score | Unscored]) -> None:
         for name, score in zip(names, scores, strict=True):
             if isinstance(score, Unscored):
-                self.account.failures["memory" if score.reason == OUT_OF_MEMORY else "image"] += 1
+                self.account.failures["memory" if score.reason == folders.OUT_OF_MEMORY else "image"] += 1
             else:
                 self.store.put(name, asdict(score))
                 self.account.asked += 1
@@ -285,7 +267,7 @@ def copies_of(where: str, given: Any, copies: int) -> list[Callable[[], protocol
     return [partial(_opened, where, setting, devices[n % len(devices)]) for n in range(copies or len(devices))]
 
 
-def _opened(where: str, setting: AnyScorer, device: str) -> protocol.Scorer:
+def _opened(where: str, setting: ScorerEntry, device: str) -> protocol.Scorer:
     """device: that of an entry whose own is auto."""
     own = setting.device if setting.device != "auto" else device
     if isinstance(setting, FeatureSetting):
@@ -295,21 +277,22 @@ def _opened(where: str, setting: AnyScorer, device: str) -> protocol.Scorer:
     return CheckpointScorer.load(hub.find(f"{where}.model", setting.model), setting.dtype, setting.batch_size, own)
 
 
-def _scoring(where: str, setting: AnyScorer, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
+def _scoring(where: str, setting: ScorerEntry, device: str) -> Callable[[Sequence[Edit]], list[Score | Unscored]]:
     """In a worker: the scores of a chunk of edits."""
     return _opened(where, setting, device).score
 
 
-def places(where: str, setting: AnyScorer) -> list[str]:
+def places(where: str, setting: ScorerEntry) -> list[str]:
     """Where workers with the scorer run: on its own device or, for auto, on each GPU; one of them on the CPU."""
     built_in = isinstance(setting, FeatureSetting) and setting.model == features.EMBEDDED
     return ["cpu"] if built_in else devices_of(f"{where}.device", setting.device)
 
 
-def folder_of(where: str, setting: AnyScorer) -> Path | None:
+def folder_of(where: str, setting: ScorerEntry) -> Path | None:
     """The folder of a scorer's model, checked before anything is loaded; None for the built-in one. ParamsError."""
     if isinstance(setting, FeatureSetting):
-        return features.folder_of(where, setting)
+        kind = folders.DINO if setting.kind == "dino_i" else folders.CLIP_TOWERS
+        return None if setting.model == features.EMBEDDED else folders.find(f"{where}.model", setting.model, kind)
     folder = hub.find(f"{where}.model", setting.model)
     if not (folder / "scorer.json").is_file():
         raise params.ParamsError(f"{where}.model: no scorer in {setting.model}: `dvc repro train_scorer` makes one")

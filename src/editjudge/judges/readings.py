@@ -15,7 +15,7 @@ from editjudge.core import params
 from editjudge.models.endpoint import replies
 
 NOT_APPLICABLE = "N/A"
-DEEPEST = 8  # objects in each other; deeper ones hold no scores
+DEEPEST = 8  # objects in each other; what lies deeper holds no scores
 YES_NO = {"yes": 1, "no": 0}
 ALSO: dict[str, str] = params.load(Path(__file__).parent / "tables/readings.yaml")
 WHO = {"name", "dimension", "criterion", "aspect"}  # keys of an object that say what its score is of
@@ -158,7 +158,7 @@ def listed(reply: str, count: int, least: int, most: int) -> tuple[list[float] |
 
 
 def _called_score(value: Any, depth: int = 0) -> Iterator[Any]:
-    for key, each in value.items() if isinstance(value, dict) and depth <= DEEPEST else ():
+    for key, each in value.items() if isinstance(value, dict) and depth < DEEPEST else ():
         if key.lower() in ("score", "scores"):
             yield each
         else:

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def render(title: str, data: dict[str, Any]) -> str:
     )
 
 
+@cache
 def chart_script() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert brings them."""
     import vl_convert

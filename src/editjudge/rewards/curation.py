@@ -22,7 +22,7 @@ from editjudge.core import images, records
 from editjudge.core.files import replacing
 from editjudge.core.records import Image, Row
 from editjudge.engine.workers import on_cores
-from editjudge.judges.protocol import Edit, Score, Scorer
+from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
 
 AT_ONCE, GROUP = 512, 16  # edits that are scored, and hashed, together
 DETAIL = re.compile(r": ['\"]| of ")  # what stands behind it in a reason is of one edit: a reply, a name
@@ -58,9 +58,8 @@ class CandidateEdit:
 
     @property
     def overall(self) -> float:
-        """Raises ValueError where there is no score."""
-        if self.score is None:
-            raise ValueError(f"{self.name} has no score")
+        """Of an edit that has a score."""
+        assert self.score is not None
         return self.score.overall
 
 
@@ -88,23 +87,23 @@ def scored(candidates: Iterable[CandidateEdit], scorer: Scorer, by: str | None =
         found = [_edit(candidate) for candidate in group]
         answers = iter(scorer.score([edit for edit in found if isinstance(edit, Edit)]))
         for candidate, edit in zip(group, found, strict=True):
-            answer = edit if isinstance(edit, str) else next(answers)
+            answer = edit if isinstance(edit, Unscored) else next(answers)
             if isinstance(answer, Score) and by is not None:
                 of_it = {"overall": answer.dimensions[by], "overall_std": answer.std.get(by), "calibrated": None}
                 answer = replace(answer, **of_it)  # type: ignore[arg-type]
             if isinstance(answer, Score) and math.isfinite(answer.overall):
                 yield replace(candidate, score=answer)
             else:
-                why = answer if isinstance(answer, str) else getattr(answer, "reason", "the score is not finite")
+                why = answer.reason if isinstance(answer, Unscored) else "the score is not finite"
                 yield replace(candidate, reason=f"unscored: {why}")
 
 
-def _edit(candidate: CandidateEdit) -> Edit | str:
+def _edit(candidate: CandidateEdit) -> Edit | Unscored:
     source, edited = candidate.source(), candidate.edited()
     if isinstance(source, str):
-        return f"source: {source}"
+        return Unscored(f"source: {source}")
     if isinstance(edited, str):
-        return f"edit: {edited}"
+        return Unscored(f"edit: {edited}")
     return Edit(candidate.instruction, source, edited, task=candidate.task)
 
 

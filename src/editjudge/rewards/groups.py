@@ -7,12 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 
-from editjudge.core.winner import Winner
+from editjudge.core.winner import WORTH
 from editjudge.judges.protocol import BothOrders, Edit, Question, Score, Unscored
 from editjudge.rewards.reward_forms import Edits, Reward
 
 ALONE = Unscored("it is the only scored edit of its source and instruction")
-SHARES: Mapping[Winner, float] = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}  # of a comparison, to its first edit
 
 
 def groups(edits: Edits) -> list[list[int]]:
@@ -57,7 +56,7 @@ def by_verdicts(edits: Edits, verdicts: Mapping[tuple[int, int], BothOrders]) ->
     shares: dict[int, dict[int, float | str]] = {n: {} for pair in verdicts for n in pair}
     for (a, b), both in verdicts.items():
         winner, why = both.combined.winner, both.combined.reason or "the judge has no answer"
-        shares[a][b], shares[b][a] = (why, why) if winner is None else (SHARES[winner], 1 - SHARES[winner])
+        shares[a][b], shares[b][a] = (why, why) if winner is None else (WORTH[winner], 1 - WORTH[winner])
     mute = {n for n, own in shares.items() if all(isinstance(each, str) for each in own.values())}
     found: list[Score | Unscored] = []
     for n, edit in enumerate(edits):

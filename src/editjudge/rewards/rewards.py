@@ -84,7 +84,7 @@ class RewardService:
                 Route("/is_sleeping", self.tell_sleep),
                 Route("/sleep", partial(self.turn, True), methods=["POST"]),
                 Route("/wake_up", partial(self.turn, False), methods=["POST"]),
-                *(Route(path, self.endpoint(name), methods=["POST"]) for path, name in paths.items()),
+                *(Route(path, partial(self.reply_to, name), methods=["POST"]) for path, name in paths.items()),
             ],
             exception_handlers=dict.fromkeys((Rejected, HTTPException, Exception), refusal),
             lifespan=self.lifespan,
@@ -146,28 +146,24 @@ class RewardService:
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
 
-    def endpoint(self, name: str) -> Any:
-        """The endpoint of a form."""
-
-        async def answer(request: Request) -> Response:
-            start, status, form, place = time.monotonic(), 500, name, PendingEdits(self.metrics, self.how.most_waiting)
-            request.state.form = FORMS[name]
-            try:
-                await self.enter(request, place)
-                values = await self.body(request, FORMS[name])
-                form = form_of(name, values)
-                reply = await self.answer(values, form, request, place)
-                status = 200
-                return reply
-            except Rejected as error:
-                status = error.status
-                raise
-            finally:
-                place.leave()
-                self.metrics.requests.labels(form, status).inc()
-                self.metrics.seconds.observe(time.monotonic() - start)
-
-        return answer
+    async def reply_to(self, name: str, request: Request) -> Response:
+        """name: of the form that has the request's path."""
+        start, status, form, place = time.monotonic(), 500, name, PendingEdits(self.metrics, self.how.most_waiting)
+        request.state.form = FORMS[name]
+        try:
+            await self.enter(request, place)
+            values = await self.body(request, FORMS[name])
+            form = form_of(name, values)
+            reply = await self.answer(values, form, request, place)
+            status = 200
+            return reply
+        except Rejected as error:
+            status = error.status
+            raise
+        finally:
+            place.leave()
+            self.metrics.requests.labels(form, status).inc()
+            self.metrics.seconds.observe(time.monotonic() - start)
 
     async def enter(self, request: Request, place: "PendingEdits") -> None:
         """Checks the key and takes a place before the body is read. A refused request's body is read and dropped."""

@@ -10,7 +10,6 @@ dino_i has a built-in model, too (`model: embedded`): where the image's gradient
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +18,6 @@ from editjudge.core import images
 from editjudge.core.records import Image, in_groups
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.settings import EMBEDDED, FeatureSetting
-from editjudge.vision import folders
 from editjudge.vision.encoders import ClipTowers, HogEncoder, dino
 from editjudge.vision.loading import NoMemory, within_memory
 
@@ -115,11 +113,3 @@ def _decoded(image: Image | None) -> np.ndarray | str:
 
 def _captions(edit: Edit) -> tuple[str, str]:
     return edit.captions or ("", edit.instruction)
-
-
-def folder_of(where: str, setting: FeatureSetting) -> Path | None:
-    """The folder of the setting's model, checked; None for the built-in one. ParamsError."""
-    if setting.model == EMBEDDED:
-        return None
-    kind = folders.DINO if setting.kind == "dino_i" else folders.CLIP_TOWERS
-    return folders.find(f"{where}.model", setting.model, kind)
