@@ -28,7 +28,7 @@ from editjudge.models.endpoint import client
 from editjudge.models.endpoint.client import Refused, TryFailed
 
 KEY = "key-0123456789abcdef"
-SOURCE = images.encode_png(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8))
+SOURCE = images.encode_png(np.random.default_rng(0).integers(0, 255, (96, 128, 3), np.uint8))
 
 
 def negative(source: bytes, size: tuple[int, int] | None = None) -> bytes:

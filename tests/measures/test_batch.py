@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from multiprocessing import active_children
+from multiprocessing import active_children, forkserver
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 
@@ -54,6 +54,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
     folder = tmp_path_factory.mktemp("models")
     made = {slot: str(tiny_models.write(slot, folder / slot)) for slot in tiny_models.SLOTS}
     return SlotSetting(device="cpu", lpips=str(write_lpips(folder / "lpips.safetensors")), **made)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server_of_processes() -> None:
+    """Begun with the models' code, as a stage with models begins it: else each worker would import that anew."""
+    forkserver._forkserver._stop()  # of other tests
+    models = ("clip", "dinov3_vit", "sam2", "depth_anything")
+    local.import_ahead("torch", *(f"transformers.models.{name}.modeling_{name}" for name in models))
 
 
 @pytest.fixture
@@ -486,7 +494,7 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
 HOSTING = """
 import sys
 from functools import partial
-from multiprocessing import active_children
+from multiprocessing import active_children, forkserver
 from pathlib import Path
 from time import sleep
 

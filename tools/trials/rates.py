@@ -29,6 +29,7 @@ import diffusers
 import numpy as np
 import torch
 import yaml
+from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 from transformers import CLIPVisionConfig, DINOv3ViTConfig
 
 from editjudge.core import images, params
@@ -43,7 +44,6 @@ from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve.launch import Serving, ServingError, command, running
-from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 from editjudge.training.samples import SIDES
 from tools.trials import accelerator, random_base, random_models
 from tools.trials.random_base import SHAPES, Shape
