@@ -399,9 +399,6 @@ def looked_up(entry: dict[str, Any]) -> None:
     check("editors.x", read("editors.x", DiffusersSetting, entry))
 
 
-NOWHERE = r"\.model: no folder .*; give a local folder, or a hub id that can be fetched"
-
-
 @each_row("fields, says")
 def test_what_cannot_be_run_is_named_before_any_weight_is_loaded(fields, says, entry) -> None:
     if says is None:

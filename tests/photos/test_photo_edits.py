@@ -25,7 +25,8 @@ from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
-from editjudge.engine import local
+from editjudge.engine import local, workers
+from editjudge.engine.workers import Alone
 from editjudge.models.chat.forms import Finding
 from editjudge.photos import edits, locating, models, writers
 from editjudge.photos.settings import BoxesSetting, BuiltIn, ClipSetting, Instructions, ObjectThresholds
@@ -70,7 +71,7 @@ def photographed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("photographed")
     values = {name: VALUES[name] for name in ("photo_pool", "regions", "instructions")}
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "places", lambda _: ["cpu"])
+        patch.setattr(models, "Workers", lambda load, places: Alone(load, places[:1]))
         Path("params.yaml").write_text(yaml.safe_dump(values))
         staged()
     return folder
@@ -201,7 +202,8 @@ def test_a_photographs_split_is_its_own() -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_edits_are_a_source_of_raw_pairs() -> None:
+def test_edits_are_a_source_of_raw_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "WORTH", 1_000_000)  # all in this process
     rows = records.read(Path("data/photos/edits.parquet"), "photo_edits")
     firsts = [row for row in rows if (row["turn"] or 1) == 1 and row["split"] == "train"]
     said = {(row["origin"], row["instruction"]) for row in firsts}
@@ -367,14 +369,18 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
     assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 7
 
 
-def test_any_number_of_workers_gives_the_same_pool_and_regions(photographed, workdir, monkeypatch) -> None:
-    monkeypatch.setattr(models, "GROUP", 4)
-    monkeypatch.setattr(models, "places", lambda _: ["cpu"] * 2)
-    shutil.copy(photographed / "params.yaml", workdir)
-    photo_pool.run()
-    regions.run()
-    for name in ("pool.parquet", "records.jsonl"):
-        assert Path(f"data/photos/{name}").read_bytes() == (photographed / f"data/photos/{name}").read_bytes()
+def test_any_number_of_workers_gives_the_same_pool_and_regions(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "GROUP", 2)
+    monkeypatch.setattr("editjudge.photos.pool.given", lambda _: sorted(photos.TRAIN)[:6])
+    Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
+    found = []
+    for count in (1, 2):
+        shutil.rmtree("work", ignore_errors=True)
+        monkeypatch.setattr(models, "places", lambda _, count=count: ["cpu"] * count)
+        photo_pool.run()
+        regions.run()
+        found.append([Path(f"data/photos/{name}").read_bytes() for name in ("pool.parquet", "records.jsonl")])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

@@ -415,7 +415,6 @@ WHOLE = PICO | GROUNDED | {"path": "good.png", "input_images": ["good.png"], "in
 WHOLE |= {"key": "k", "subtask": "Subject Removal", "en": TEXT, "image_path": "good.png", "image": "good.png"}
 WHOLE |= {"id": "good.png", "prompt": TEXT, "prompt_en": TEXT, "src_image": {"path": "good.png"}}
 WHOLE |= {"edit_subtask": "Subject Removal"}
-OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
 
 
 @each_row("form, change, reason", ("imgedit_grounded", {"resolution": {"width": 10**400, "height": 9}}, "wrong type"))
