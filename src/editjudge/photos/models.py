@@ -105,7 +105,6 @@ class PhotoModels(ExitStack):
 
     def __init__(self, cache: Path) -> None:
         super().__init__()
-        cache.parent.mkdir(parents=True, exist_ok=True)
         self.accounts: dict[str, Account] = {}
         self.cache = self.enter_context(resume.RecordCache(cache, paid=True))
 
@@ -118,9 +117,7 @@ class PhotoModels(ExitStack):
             groups = records.in_groups(((name(each), each) for each in asked), GROUP)
             jobs = (resume.Job(None, tuple(group)) for group in groups)
             lost = {"reason": "not looked at"}
-            # What is too small depends on a threshold that is in no record's name.
-            lasts = lambda meta: meta.get("reason") != pool.SMALL  # noqa: E731
-            found = resume.run(jobs, start, self.cache, what, lambda why: lost | {"detail": why}, lasts)
+            found = resume.run(jobs, start, self.cache, what, lambda why: lost | {"detail": why})
             return zip(shown, (meta for results in found for meta, _ in results), strict=True)
 
         return see
