@@ -580,43 +580,29 @@ def test_names_of_any_script_are_told_apart(load: Importer, tmp_path: Path) -> N
     assert [row["origin"] for row in found.rows] == ["a.jpg"]
 
 
-def needs(file: str) -> Path:
-    if not (SHARED / file).is_file():
-        pytest.skip(f"{SHARED / file} not found; EDITJUDGE_SHARED names the shared folder")
-    return SHARED / file
-
-
 @pytest.mark.parametrize(
-    ("file", "form", "field", "rows"),
-    [("unicbench/test_data.jsonl", "unicbench", "subtask", 1100), ("gedit/gedit_edit.json", "gedit", "edit_type", 604)],
+    ("file", "form", "rows", "field", "words", "image"),
+    [
+        ("unicbench/test_data.jsonl", "unicbench", 1100, "subtask", "en", "image_path"),
+        ("gedit/gedit_edit.json", "gedit", 604, "edit_type", "prompt", "id"),
+    ],
 )
-def test_the_published_instruction_sets_are_read_and_every_name_is_known(load, file, form, field, rows) -> None:
-    path = needs(file)
-    text = path.read_text()
-    lines = form == "unicbench"
+def test_the_published_instruction_sets_import(load, tmp_path, file, form, rows, field, words, image) -> None:
+    """Every name is known; with pictures where the sets say theirs lie, all rows of a task are kept."""
+    if not (path := SHARED / file).is_file():
+        pytest.skip(f"{path} not found; EDITJUDGE_SHARED names the shared folder")
+    text, lines = path.read_text(), path.suffix == ".jsonl"
     published = [json.loads(line) for line in text.splitlines()] if lines else list(json.loads(text).values())
     assert {formats.plain_name(row[field]) for row in published} <= set(formats.TASK_OF)
-    found = load("subject_remove", form, path)
-    [counts] = found.report["sources"]
-    own = sum(formats.task_of(row[field]) == "subject_remove" for row in published)
-    assert (counts["rows"], counts["refused"]) == (rows, own)
-    assert {reason for _, reason in found.reasons} == {"image missing"}, "the sets come without images"
+    own = [row for row in published if formats.task_of(row[field]) == "subject_remove"]
+    bare = load("subject_remove", form, path)
+    [counts] = bare.report["sources"]
+    assert (counts["rows"], counts["refused"]) == (rows, len(own))
+    assert {reason for _, reason in bare.reasons} == {"image missing"}, "the sets come without images"
     assert all(entry["listed"] for entry in counts["unmapped"])
-
-
-def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_path: Path) -> None:
-    """With pictures where the sets say theirs lie, all rows of a task are kept."""
-    bench = [json.loads(line) for line in needs("unicbench/test_data.jsonl").read_text().splitlines()]
-    save(tmp_path, *(row["image_path"] for row in bench if row["subtask"] == "Subject Removal"))
-    found = load(
-        "subject_remove", "unicbench", SHARED / "unicbench/test_data.jsonl", {"near_bits": 4}, images=str(tmp_path)
-    )
-    assert found.instructions == [row["en"].strip() for row in bench if row["subtask"] == "Subject Removal"]
-    gedit = json.loads(needs("gedit/gedit_edit.json").read_text())
-    save(tmp_path, *(row["id"] for row in gedit.values() if row["edit_type"] == "background_change"))
-    found = load("background_change", "gedit", SHARED / "gedit/gedit_edit.json", {"near_bits": 4}, images=str(tmp_path))
-    own = [key for key, row in gedit.items() if row["edit_type"] == "background_change"]
-    assert [row["key"] for row in found.rows] == [f"background_change.s.{key}" for key in own]
+    save(tmp_path, *(row[image] for row in own))
+    found = load("subject_remove", form, path, {"near_bits": 4}, images=str(tmp_path))
+    assert found.instructions == [row[words].strip() for row in own]
 
 
 @each_row("change, error")
