@@ -118,20 +118,15 @@ def collect(
                 if isinstance(found, OtherTask):
                     if found.name is None or source.names is not None or task_of(found.name) is not None:
                         counts["other_task"] += 1
-                        continue
-                    is_known = found.name[:SHOWN] in unmapped or len(unmapped) < MOST_NAMES
-                    unmapped[found.name[:SHOWN] if is_known else "(other names)"] += 1
+                    else:
+                        is_known = found.name[:SHOWN] in unmapped or len(unmapped) < MOST_NAMES
+                        unmapped[found.name[:SHOWN] if is_known else "(other names)"] += 1
                     continue
-                try:
+                with refused.catching({"source": name, "file": str(record.file), "row": record.number}):
                     if isinstance(found, RowError):
                         raise found
-                    draft, picture = found
-                    row = _row(plan.task, name, record, draft, picture, seen, source.format not in OWN)
-                except RowError as error:
-                    refused.add(error, {"source": name, "file": str(record.file), "row": record.number})
-                    continue
-                keep(row)
-                counts["kept"] += 1
+                    keep(_row(plan.task, name, *found, seen, source.format not in OWN))
+                    counts["kept"] += 1
                 if counts["kept"] == source.most:
                     break
             rows.close()  # where `most` are kept, rows are still ahead
@@ -145,9 +140,7 @@ def collect(
     return {"records": sum(each["kept"] for each in reports), "sources": reports}
 
 
-def _row(
-    task: str, source: str, record: Record, draft: Draft, picture: CheckedImage, seen: Seen, published: bool
-) -> Row:
+def _row(task: str, source: str, draft: Draft, picture: CheckedImage, seen: Seen, published: bool) -> Row:
     """A pair that is kept. Raises RowError where it stands already; published: with its key alone it does not, for the
     keys of published sets are not unique."""
     key = plain(f"{task}.{source}.{draft.key}", LONGEST_KEY)
