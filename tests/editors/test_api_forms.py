@@ -46,7 +46,9 @@ def decoded(text: str) -> bytes:
     return base64.b64decode(text.partition(",")[2] if text.startswith("data:image/png;base64,") else text)
 
 
-CASES = yaml_beside(__file__)
+CASES: dict[str, Any] = {
+    api: told | {"header": told["header"].replace("$KEY", KEY)} for api, told in yaml_beside(__file__).items()
+}
 
 
 def filled(told: Any, **marks: str) -> Any:
@@ -66,7 +68,7 @@ class Provider:
 
     def __init__(self, api: str, behave: dict[str, list[str]]) -> None:
         self.told, self.behave = CASES[api], behave
-        self.header, _, self.key = filled(self.told["header"], KEY=KEY).partition(": ")
+        self.header, _, self.key = self.told["header"].partition(": ")
         self.came, self.polls, self.last = Counter[str](), Counter[str](), {}
         self.jobs: dict[str, tuple[str, bytes]] = {}
 
