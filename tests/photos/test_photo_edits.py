@@ -29,7 +29,7 @@ from editjudge.engine import local, workers
 from editjudge.engine.workers import Alone
 from editjudge.models.chat.forms import Finding
 from editjudge.photos import edits, locating, models, writers
-from editjudge.photos.settings import BoxesSetting, BuiltIn, ClipSetting, Instructions, ObjectThresholds
+from editjudge.photos.settings import BoxesSetting, BuiltIn, Instructions, ObjectThresholds, PhotoModelSetting
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
@@ -390,7 +390,7 @@ def test_any_number_of_workers_gives_the_same_pool_and_regions(workdir: Path, mo
 def test_models_run_on_each_gpu_or_on_the_one_that_is_named(monkeypatch, devices, places) -> None:
     monkeypatch.setattr(local, "gpus", lambda: 2)
     monkeypatch.setattr(local, "cpus", lambda: 3)
-    how = {str(n): ClipSetting(backend="clip", model="m", device=device) for n, device in enumerate(devices)}
+    how = {str(n): PhotoModelSetting(backend="clip", model="m", device=device) for n, device in enumerate(devices)}
     assert models.places(how | {"built in": BuiltIn("none")}) == places
 
 

@@ -125,7 +125,8 @@ def collect(
                 with refused.catching({"source": name, "file": str(record.file), "row": record.number}):
                     if isinstance(found, RowError):
                         raise found
-                    keep(_row(plan.task, name, *found, seen, source.format not in OWN))
+                    draft, picture = found
+                    keep(_row(plan.task, name, draft, picture, seen, source.format not in OWN))
                     counts["kept"] += 1
                 if counts["kept"] == source.most:
                     break
