@@ -195,8 +195,12 @@ def test_nothing_is_published_that_is_not_committed_or_too_large(here: Path, mon
     assert not (here / "published").exists()
 
 
-@pytest.mark.parametrize("path", ["data/images.txt", "models/judge/weights"])
-@pytest.mark.parametrize("where", ["here", "cache", "both"])
+FILE, IN_FOLDER = "data/images.txt", "models/judge/weights"
+PLACES = [("flipped", path, where) for path in (FILE, IN_FOLDER) for where in ("here", "cache", "both")]
+PLACES += [(kind, IN_FOLDER, "both") for kind in ("cut", "empty", "zeros")]
+
+
+@pytest.mark.parametrize(("damage", "path", "where"), PLACES, indirect=["damage"])
 def test_what_is_damaged_on_the_disk_is_named_with_what_mends_it(here: Path, capsys, damage, path, where) -> None:
     """The commands are run as they are told."""
     cached, good = Path(".dvc/cache") / object_of(Path(path)), Path(path).read_bytes()
