@@ -65,13 +65,23 @@ def read(value: dict) -> Photo:
     return photo_records.read(Record(Path("r.jsonl"), 0, value))
 
 
+def alone(load: workers.Load, places: list[str]) -> Alone:
+    return Alone(load, places[:1])
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which has imported everything."""
+    monkeypatch.setattr(models, "Workers", alone)
+
+
 @pytest.fixture(scope="module")
 def photographed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which one process made the pool, regions and edits of the committed settings; read only."""
     folder = tmp_path_factory.mktemp("photographed")
     values = {name: VALUES[name] for name in ("photo_pool", "regions", "instructions")}
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "Workers", lambda load, places: Alone(load, places[:1]))
+        patch.setattr(models, "Workers", alone)
         Path("params.yaml").write_text(yaml.safe_dump(values))
         staged()
     return folder
@@ -370,6 +380,7 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
 
 
 def test_any_number_of_workers_gives_the_same_pool_and_regions(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "Workers", workers.Workers)
     monkeypatch.setattr(models, "GROUP", 2)
     monkeypatch.setattr("editjudge.photos.pool.given", lambda _: sorted(photos.TRAIN)[:6])
     Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
