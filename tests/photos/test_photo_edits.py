@@ -15,6 +15,7 @@ import tiny_models
 import yaml
 from cases import each_row, yaml_beside
 from chat_client import grounding_server
+from in_process import alone
 from PIL import Image
 
 from editjudge.core import images, masks, params, records, tables
@@ -26,7 +27,6 @@ from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
 from editjudge.engine import local, workers
-from editjudge.engine.workers import Alone
 from editjudge.models.chat.forms import Finding
 from editjudge.photos import edits, locating, models, writers
 from editjudge.photos.settings import BoxesSetting, BuiltIn, Instructions, ObjectThresholds, PhotoModelSetting
@@ -65,13 +65,8 @@ def read(value: dict) -> Photo:
     return photo_records.read(Record(Path("r.jsonl"), 0, value))
 
 
-def alone(load: workers.Load, places: list[str]) -> Alone:
-    return Alone(load, places[:1])
-
-
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which has imported everything."""
     monkeypatch.setattr(models, "Workers", alone)
 
 

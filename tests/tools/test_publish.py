@@ -21,6 +21,7 @@ import yaml
 from cases import yaml_beside
 from dvc.cli import main as dvc_main
 from dvc.utils import dict_sha256
+from in_process import alone
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from small_repro import arena_row
 from werkzeug.serving import BaseWSGIServer, make_server
@@ -28,8 +29,10 @@ from werkzeug.wrappers import Response
 
 from editjudge.core import records
 from editjudge.core.errors import UserError
+from editjudge.editors import making
 from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
+from editjudge.measures.annotation import batch
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates
 from tools import publish, verify
@@ -421,6 +424,8 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     records.write(folder / f"data/pools/{TASK}.parquet", pairs[:4], "pools")
     records.write(folder / "data/gedit_bench.parquet", [arena_row(pairs[4])], "gedit_bench")
     monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
+    for module in (making, batch):
+        monkeypatch.setattr(module, "Workers", alone)
     monkeypatch.chdir(folder)
     settings(["precise", "box"])
     return folder
@@ -458,7 +463,7 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(graph, tmp_path, monk
     assert counted(f"annotate_{TASK}") == (4, 8)
     rows = records.read(Path(f"data/annotations/{TASK}.parquet"), "annotations")
     assert [row for row in rows if row["model"] != "leaky"] == first
-    monkeypatch.setattr(annotate.batch, "identity", lambda *_, **__: "other code")
+    monkeypatch.setattr(batch, "identity", lambda *_, **__: "other code")
     annotate.run(TASK)
     assert counted(f"annotate_{TASK}") == (12, 0), "code decides, too"
 
