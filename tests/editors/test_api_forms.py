@@ -28,7 +28,7 @@ from editjudge.models.endpoint import client
 from editjudge.models.endpoint.client import Refused, TryFailed
 
 KEY = "key-0123456789abcdef"
-SOURCE = images.encode_png(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8))
+SOURCE = images.encode_png(np.random.default_rng(0).integers(0, 255, (96, 128, 3), np.uint8))
 
 
 def negative(source: bytes, size: tuple[int, int] | None = None) -> bytes:
@@ -46,31 +46,19 @@ def decoded(text: str) -> bytes:
     return base64.b64decode(text.partition(",")[2] if text.startswith("data:image/png;base64,") else text)
 
 
-class Case:
-    """A provider, as the YAML file beside this one tells it."""
-
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.path, self.refused, self.told = told["path"], tuple(told["refused"]), told
-        self.header = told["header"].replace("$KEY", KEY)
-        self.queue, self.settings = told.get("queue", {}), told.get("settings", {})
-
-    def source(self, body: Any) -> str:
-        """The image in a request."""
-        return functools.reduce(
-            lambda at, part: at[int(part) if part.isdigit() else part], self.told["source"].split("."), body
-        )
-
-    def says(self, when: str, job: str) -> Any:
-        """The answer where work that is done at an address has started, or goes on."""
-        return json.loads(json.dumps(self.queue[when]).replace("$JOB", job))
-
-    def made(self, url: str) -> Any:
-        """The answer with an image. url: with the image in it."""
-        text = json.dumps(self.told["made"])
-        return json.loads(text.replace("$URL", url).replace("$DATA", url.partition(",")[2]))
+CASES: dict[str, Any] = {
+    api: told | {"header": told["header"].replace("$KEY", KEY)} for api, told in yaml_beside(__file__).items()
+}
 
 
-CASES = {api: Case(told) for api, told in yaml_beside(__file__).items()}
+def filled(told: Any, **marks: str) -> Any:
+    """What a provider's table says, with these in the place of its marks."""
+    text = json.dumps(told)
+    for mark, value in marks.items():
+        text = text.replace(f"${mark}", value)
+    return json.loads(text)
+
+
 FORMS = pytest.mark.parametrize("api", CASES)
 
 
@@ -79,7 +67,8 @@ class Provider:
     malformed, never (work without an end), lost (whose address has expired), stranger (another host is named)."""
 
     def __init__(self, api: str, behave: dict[str, list[str]]) -> None:
-        self.case, self.behave = CASES[api], behave
+        self.told, self.behave = CASES[api], behave
+        self.header, _, self.key = self.told["header"].partition(": ")
         self.came, self.polls, self.last = Counter[str](), Counter[str](), {}
         self.jobs: dict[str, tuple[str, bytes]] = {}
 
@@ -89,30 +78,28 @@ class Provider:
         if name == "malformed":
             return 200, {"hello": 1}
         if name == "refused":
-            return self.case.refused
-        made = negative(source, (640, 640) if name == "square" else None)
-        return 200, self.case.made(f"data:image/png;base64,{encoded(made)}")
+            return tuple(self.told["refused"])
+        made = encoded(negative(source, (640, 640) if name == "square" else None))
+        return 200, filled(self.told["made"], URL=f"data:image/png;base64,{made}", DATA=made)
 
     def post(self, path: str, headers: Any, body: Any, url: str) -> tuple[int, Any]:
-        assert path == self.case.path
-        name, _, value = self.case.header.partition(": ")
-        assert headers[name] == value
+        assert (path, headers[self.header]) == (self.told["path"], self.key)
         prompt = re.search(r"p\d+ [a-z0-9]+", json.dumps(body))
         assert prompt is not None
         self.came[prompt[0]] += 1
         self.last = body
         meets = self.behave.get(prompt[0], ["good"])
         meets = meets[min(self.came[prompt[0]], len(meets)) - 1]
-        source = decoded(self.case.source(body))
-        if not self.case.queue or meets == "429":
+        places = self.told["source"].split(".")
+        source = decoded(functools.reduce(lambda at, part: at[int(part) if part.isdigit() else part], places, body))
+        if "queue" not in self.told or meets == "429":
             return self.answer(meets, source)
         self.jobs[str(len(self.jobs))] = meets, source
         job = f"{'https://example.com' if meets == 'stranger' else url}/job/{len(self.jobs) - 1}"
-        return 201, self.case.says("started", job)
+        return 201, filled(self.told["queue"]["started"], JOB=job)
 
     def get(self, path: str, headers: Any, url: str) -> tuple[int, Any]:
-        name, _, value = self.case.header.partition(": ")
-        assert headers[name] == value
+        assert headers[self.header] == self.key
         _, _, number, *more = path.split("/")
         meets, source = self.jobs[number]
         self.polls[number] += 1
@@ -121,7 +108,7 @@ class Provider:
         if self.polls[number] == 1:
             return 500, {"detail": "worker died"}  # asks for nothing anew
         if meets == "never" or self.polls[number] == 2:
-            return 200, self.case.says("working", f"{url}/job/{number}")
+            return 200, filled(self.told["queue"]["working"], JOB=f"{url}/job/{number}")
         if more:
             return 200, {"status": "COMPLETED", "response_url": f"{url}/job/{number}"}
         return self.answer(meets, source)
@@ -157,7 +144,7 @@ def edited(
     api: str, url: str, prompts: list[str], more: Sequence[bytes] = (), **changes: Any
 ) -> tuple[list[Outcome], ApiEditor]:
     plain = {"kind": "api", "api": api, "base_url": url, "model": "m", "seed": 1, "timeout": 2.0, "tries": 2}
-    how = read("editors.a", ApiSetting, plain | {"api_key_env": "EDIT_KEY"} | CASES[api].settings | changes)
+    how = read("editors.a", ApiSetting, plain | {"api_key_env": "EDIT_KEY"} | CASES[api].get("settings", {}) | changes)
     editor, kept = ApiEditor(how, "a"), {}
     requests = [Request(f"k{n}", prompt, SOURCE, None, "data", n, tuple(more)) for n, prompt in enumerate(prompts)]
     editor.edit_many(enumerate(requests), kept.__setitem__)
@@ -176,24 +163,24 @@ def test_an_edit_is_made_and_what_else_comes_is_a_failure_of_its_kind(api: str) 
         "good": ["good"], "slow": ["429", "good"], "square": ["square"], "refused": ["refused"],
         "malformed": ["malformed"],
     }  # fmt: skip
-    if CASES[api].queue:
-        meets |= {"never": ["never"], "lost": ["lost"], "stranger": ["stranger"]}
+    queue = "queue" in CASES[api]
+    meets |= {name: [name] for name in ("never", "lost", "stranger") if queue}
     prompts = [f"p{n} {name}" for n, name in enumerate(meets)]
     with provider(api, **meets) as (server, url):
         kept, _ = edited(api, url, prompts, send_seed=True)
     kinds = dict(zip(meets, (outcome.kind for outcome in kept), strict=True))
-    late = {"never": "timeout", "lost": "lost", "stranger": "stranger"} if CASES[api].queue else {}
-    broken = "timeout" if CASES[api].queue else "malformed"
+    late = {"never": "timeout", "lost": "lost", "stranger": "stranger"} if queue else {}
+    broken = "timeout" if queue else "malformed"
     assert kinds == {"good": None, "slow": None, "square": None, "refused": "refused", "malformed": broken, **late}
     good, square = kept[0], kept[2]
     assert np.array_equal(images.decode(good.image), 255 - images.decode(SOURCE))
     assert images.decode(square.image).shape == (640, 640, 3), "another shape has been paid for, and is kept"
     again = {prompt for prompt, count in server.came.items() if count > 1}
-    assert again == ({"p1 slow"} if CASES[api].queue else {"p1 slow", "p4 malformed"}), "work is not asked for anew"
+    assert again == ({"p1 slow"} if queue else {"p1 slow", "p4 malformed"}), "work is not asked for anew"
     assert not any(KEY in str(outcome.reason) for outcome in kept)
     sent = json.dumps(server.last)
     assert '"seed": ' in sent
-    for name, value in CASES[api].settings.get("data", {}).items():
+    for name, value in CASES[api].get("settings", {}).get("data", {}).items():
         assert f'"{name.rpartition(".")[2]}": "{value}"' in sent
 
 

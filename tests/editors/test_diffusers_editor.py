@@ -20,6 +20,8 @@ import torch
 import yaml
 from cases import each_row
 from diffusers.pipelines.joyimage.image_processor import BUCKETS
+from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
+from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -30,6 +32,7 @@ from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
+from editjudge.editors.diffusers import editor as editor_module
 from editjudge.editors.diffusers.editor import LAST, SEVERAL, DiffusersEditor, call_arguments, check, size_of_edit
 from editjudge.editors.diffusers.mends import mark_picture_tokens, quoted_parts
 from editjudge.editors.protocol import LASTING, Edited, EditFailed, Request
@@ -41,10 +44,13 @@ KONTEXT, FLUX2, QWEN, PIX2PIX, LONGCAT = (
     "LongCatImageEditPipeline",
 )  # fmt: skip
 PIPELINES = list(tiny_pipelines.MODELS)
+OF_A_MEGAPIXEL: list[Any] = [
+    pipeline_longcat_image_edit, pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus, editor_module,
+]  # fmt: skip
 SEE = ("JoyImageEditPipeline", "JoyImageEditPlusPipeline", "QwenImage21Pipeline", "DreamLitePipeline")
-# The pipelines that take a picture to 1024² by themselves get one whose sides are then multiples of 64.
+# A pipeline that chooses the size by itself gets a picture whose sides are then multiples of 64, see small_sizes.
 SOURCES = {LONGCAT: (256, 64)}
-OWN_SIZE = {LONGCAT: (512, 2048)}
+OWN_SIZE = {LONGCAT: (128, 512)}
 HARD = """ 
 ..Don't "repaint" the cat's 'sign';
 write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/passwd C:\\x <|x|> $HOME..
@@ -67,10 +73,18 @@ def fresh(entry: Entry) -> Load:
     return load
 
 
+def smaller(size: Callable[..., Any], area: int, ratio: float) -> Any:
+    return size(area / 16 if area == 1024**2 else area, ratio)
+
+
 @pytest.fixture(autouse=True)
-def small_joy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """JoyAI edits at the nearest of its sizes of a megapixel, which takes a CPU twelve seconds: two small sizes."""
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megapixel, to which pipelines take pictures by themselves, costs a CPU seconds: a sixteenth of it, and of
+    JoyAI's sizes two small ones."""
     monkeypatch.setitem(BUCKETS, 1024, [(96, 128), (128, 96)])
+    for module in OF_A_MEGAPIXEL:
+        size = functools.partial(smaller, module.calculate_dimensions)
+        monkeypatch.setattr(module, "calculate_dimensions", size)
 
 
 @pytest.fixture(scope="module")
@@ -383,9 +397,6 @@ def test_a_transparent_edit_lies_over_white(fresh: Load, monkeypatch: pytest.Mon
 
 def looked_up(entry: dict[str, Any]) -> None:
     check("editors.x", read("editors.x", DiffusersSetting, entry))
-
-
-NOWHERE = r"\.model: no folder .*; give a local folder, or a hub id that can be fetched"
 
 
 @each_row("fields, says")

@@ -1,7 +1,7 @@
 """The table of editing models: what an entry may say, what is refused, and what a change of it makes anew."""
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import yaml
@@ -15,7 +15,7 @@ from tools import graph
 from tools.exchange import out_of_five
 
 TABLES = yaml_beside(__file__)
-ENTRIES, RUNNING, PUBLISHED = TABLES["ENTRIES"], TABLES["RUNNING"], TABLES["PUBLISHED"]
+ENTRIES, PUBLISHED = TABLES["ENTRIES"], TABLES["PUBLISHED"]
 LEAKY, KONTEXT, API = ENTRIES.values()
 
 
@@ -59,27 +59,15 @@ def test_a_model_name_that_is_no_file_name_is_refused(name: str) -> None:
         settings.read({"editors": {}}, "none")
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_how_the_work_is_done_makes_no_image_anew(name: str) -> None:
-    plain = settings.decides(read(ENTRIES[name]), "data")
-    assert settings.decides(read(ENTRIES[name] | RUNNING[name]), "data") == plain
-    assert "ask" not in plain
+@each_row("name, change, anew")
+def test_what_decides_an_image_makes_it_anew(name: str, change: dict[str, Any], anew: list[str]) -> None:
+    """For the pools or for the arena; how the work is done decides none."""
+    plain, changed = read(ENTRIES[name]), read(ENTRIES[name] | change)
+    uses = get_args(get_type_hints(settings.decides)["use"])
+    assert [use for use in uses if settings.decides(changed, use) != settings.decides(plain, use)] == anew
+    assert "ask" not in settings.decides(plain, "data")
     known = {field.name for kind in (ProceduralSetting, DiffusersSetting, ApiSetting) for field in fields(kind)}
     assert known >= settings.RUNNING
-
-
-@each_row("name, change")
-def test_what_decides_an_image_makes_it_anew(name: str, change: dict[str, Any]) -> None:
-    plain, changed = read(ENTRIES[name]), read(ENTRIES[name] | change)
-    assert settings.decides(changed, "data") != settings.decides(plain, "data")
-
-
-@pytest.mark.parametrize("name", ["kontext", "painter"])
-def test_other_arguments_for_the_benchmark_leave_the_data_as_it_is(name: str) -> None:
-    before = read(ENTRIES[name])
-    after = replace(before, benchmark={"num_inference_steps": 4})
-    assert settings.decides(after, "data") == settings.decides(before, "data")
-    assert settings.decides(after, "benchmark") != settings.decides(before, "benchmark")
 
 
 @pytest.mark.parametrize("end", ["", ".", " ", ". "])

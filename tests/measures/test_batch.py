@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from multiprocessing import active_children
+from multiprocessing import active_children, forkserver
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 
@@ -17,6 +17,7 @@ import tiny_models
 import tiny_people
 import torch
 import yaml
+from in_process import alone
 from killing import alive, wait_until
 from pictures import bomb
 from PIL import Image
@@ -26,7 +27,7 @@ from editjudge.core import images, params, records, regions
 from editjudge.core.main import stage
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.engine import local, resume
+from editjudge.engine import local, resume, workers
 from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import Load, devices_of
 from editjudge.grounding.grounding import Grounded, Grounding
@@ -54,6 +55,20 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
     folder = tmp_path_factory.mktemp("models")
     made = {slot: str(tiny_models.write(slot, folder / slot)) for slot in tiny_models.SLOTS}
     return SlotSetting(device="cpu", lpips=str(write_lpips(folder / "lpips.safetensors")), **made)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server_of_processes() -> None:
+    """Begun with the models' code, as a stage with models begins it: else each worker would import that anew."""
+    forkserver._forkserver._stop()  # of other tests
+    models = ("clip", "dinov3_vit", "sam2", "depth_anything")
+    local.import_ahead("torch", *(f"transformers.models.{name}.modeling_{name}" for name in models))
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but what is about processes."""
+    monkeypatch.setattr(batch, "Workers", alone)
 
 
 @pytest.fixture
@@ -362,8 +377,9 @@ def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
     assert slots.version(["clip"], setting) != slots.version(["clip"], replace(setting, slots={}))
 
 
-def test_processes_that_feed_one_with_the_models_give_the_same_values(tiny, photo, edits, workdir) -> None:
+def test_processes_that_feed_one_with_the_models_give_the_same_values(tiny, photo, edits, workdir, monkeypatch) -> None:
     """All models in a process of their own but LPIPS, which each has; one prompt's source is no image."""
+    monkeypatch.setattr(batch, "Workers", workers.Workers)
     prompts = [prompt_of(photo[:, ::step], (BOX,), EVERYTHING, edits[:2]) for step in (1, -1)]
     prompts.append(replace(prompts[0], source=b"no image"))
     own = {"lpips": OwnSetting(device="cpu")}
@@ -473,6 +489,7 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
                 models.ask("clip", "layout")
             yield host
 
+    monkeypatch.setattr(batch, "Workers", workers.Workers)
     monkeypatch.setattr(local, "hosted", doomed)
     with resume.RecordCache(workdir / "c") as cache:
         with pytest.raises(Unfinished, match=line):
@@ -486,7 +503,7 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
 HOSTING = """
 import sys
 from functools import partial
-from multiprocessing import active_children
+from multiprocessing import active_children, forkserver
 from pathlib import Path
 from time import sleep
 

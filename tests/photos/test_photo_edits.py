@@ -15,6 +15,7 @@ import tiny_models
 import yaml
 from cases import each_row, yaml_beside
 from chat_client import grounding_server
+from in_process import alone
 from PIL import Image
 
 from editjudge.core import images, masks, params, records, tables
@@ -25,10 +26,10 @@ from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
-from editjudge.engine import local
+from editjudge.engine import local, workers
 from editjudge.models.chat.forms import Finding
 from editjudge.photos import edits, locating, models, writers
-from editjudge.photos.settings import BoxesSetting, BuiltIn, ClipSetting, Instructions, ObjectThresholds
+from editjudge.photos.settings import BoxesSetting, BuiltIn, Instructions, ObjectThresholds, PhotoModelSetting
 from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
@@ -64,13 +65,18 @@ def read(value: dict) -> Photo:
     return photo_records.read(Record(Path("r.jsonl"), 0, value))
 
 
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "Workers", alone)
+
+
 @pytest.fixture(scope="module")
 def photographed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which one process made the pool, regions and edits of the committed settings; read only."""
     folder = tmp_path_factory.mktemp("photographed")
     values = {name: VALUES[name] for name in ("photo_pool", "regions", "instructions")}
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "places", lambda _: ["cpu"])
+        patch.setattr(models, "Workers", alone)
         Path("params.yaml").write_text(yaml.safe_dump(values))
         staged()
     return folder
@@ -201,7 +207,8 @@ def test_a_photographs_split_is_its_own() -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_edits_are_a_source_of_raw_pairs() -> None:
+def test_edits_are_a_source_of_raw_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "WORTH", 1_000_000)  # all in this process
     rows = records.read(Path("data/photos/edits.parquet"), "photo_edits")
     firsts = [row for row in rows if (row["turn"] or 1) == 1 and row["split"] == "train"]
     said = {(row["origin"], row["instruction"]) for row in firsts}
@@ -367,14 +374,19 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
     assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 7
 
 
-def test_any_number_of_workers_gives_the_same_pool_and_regions(photographed, workdir, monkeypatch) -> None:
-    monkeypatch.setattr(models, "GROUP", 4)
-    monkeypatch.setattr(models, "places", lambda _: ["cpu"] * 2)
-    shutil.copy(photographed / "params.yaml", workdir)
-    photo_pool.run()
-    regions.run()
-    for name in ("pool.parquet", "records.jsonl"):
-        assert Path(f"data/photos/{name}").read_bytes() == (photographed / f"data/photos/{name}").read_bytes()
+def test_any_number_of_workers_gives_the_same_pool_and_regions(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "Workers", workers.Workers)
+    monkeypatch.setattr(models, "GROUP", 2)
+    monkeypatch.setattr("editjudge.photos.pool.given", lambda _: sorted(photos.TRAIN)[:6])
+    Path("params.yaml").write_text(yaml.safe_dump({name: VALUES[name] for name in ("photo_pool", "regions")}))
+    found = []
+    for count in (1, 2):
+        shutil.rmtree("work", ignore_errors=True)
+        monkeypatch.setattr(models, "places", lambda _, count=count: ["cpu"] * count)
+        photo_pool.run()
+        regions.run()
+        found.append([Path(f"data/photos/{name}").read_bytes() for name in ("pool.parquet", "records.jsonl")])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -384,7 +396,7 @@ def test_any_number_of_workers_gives_the_same_pool_and_regions(photographed, wor
 def test_models_run_on_each_gpu_or_on_the_one_that_is_named(monkeypatch, devices, places) -> None:
     monkeypatch.setattr(local, "gpus", lambda: 2)
     monkeypatch.setattr(local, "cpus", lambda: 3)
-    how = {str(n): ClipSetting(backend="clip", model="m", device=device) for n, device in enumerate(devices)}
+    how = {str(n): PhotoModelSetting(backend="clip", model="m", device=device) for n, device in enumerate(devices)}
     assert models.places(how | {"built in": BuiltIn("none")}) == places
 
 

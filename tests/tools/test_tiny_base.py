@@ -225,8 +225,10 @@ def test_base_samples_name_the_side_with_less_damage() -> None:
     assert all(words)
 
 
-def test_a_pool_turns_samples_without_losing_their_truth() -> None:
-    pool = samples.Pool(sorted(photos.BASE), 64, 200, seed=0)
+def test_a_pool_turns_samples_without_losing_their_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "CHUNK", 30)
+    monkeypatch.setattr(samples.workers, "spread", lambda part, jobs, _: [*map(part, jobs)])  # in this process
+    pool = samples.Pool(sorted(photos.BASE), 64, 150, seed=0)
     for done in (0.0, 1.0):
         pixels, winners, _ = pool.draw(np.random.default_rng(1), 30, done)
         same = [(side == source).all() for source, *sides in pixels for side in sides]

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES
 from tools import plan
-from tools.trials import fuzz, hostile, power, rates, simulations
+from tools.trials import accelerator, fuzz, hostile, power, rates, simulations
 from tools.trials.random_base import SHAPES
 
 ROOT = Path(__file__).parents[2]
@@ -111,14 +110,7 @@ def test_rows_of_a_photo_taken_for_photos_do_not(kind: str, monkeypatch: pytest.
     assert simulations.held(kind, 4, 120, 100) < 0.9
 
 
-@pytest.fixture
-def accelerator() -> ModuleType:
-    from tools.trials import accelerator
-
-    return accelerator
-
-
-def test_runs_at_a_tiny_size(accelerator, tmp_path, monkeypatch, capsys):
+def test_runs_at_a_tiny_size(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(accelerator.random_base, "SHARD", 400_000)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     words = ["--shape", "tiny", "--micro", "16", "--short", "1", "--long", "2", "--questions", "2", "--workers", "0"]
@@ -176,7 +168,7 @@ def test_two_processes_train_by_zero_and_save_the_float32_masters(
     assert not all(torch.equal(each, each.bfloat16().float()) for each in weights), "not what bfloat16 can say"
 
 
-def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Path):
+def test_flops_are_those_that_torch_counts(tmp_path: Path):
     """All tokens as the reply. Eager attention computes the whole square: four more halves, two forward, two back."""
     shape = accelerator.SHAPES["tiny"]
     accelerator.random_base.write(tmp_path / "base", shape)
@@ -199,7 +191,7 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     assert counter.get_total_flops() == pytest.approx(ours.hardware + 4 * half, rel=0.01)
 
 
-def test_sizes_are_those_of_8b(accelerator: ModuleType, tmp_path: Path):
+def test_sizes_are_those_of_8b(tmp_path: Path):
     shape = accelerator.SHAPES["8b"]
     weights = accelerator.random_base.sizes(accelerator.config_of(shape))
     assert sum(torch.Size(size).numel() for size in weights.values()) == 8_767_123_696
@@ -211,7 +203,7 @@ def test_sizes_are_those_of_8b(accelerator: ModuleType, tmp_path: Path):
     assert [sum(tensor.size for tensor in tensors.values()) <= 5e9 for tensors in files] == [True] * 4
 
 
-def test_rates_and_what_is_not_known(accelerator: ModuleType):
+def test_rates_and_what_is_not_known():
     shape, load = accelerator.SHAPES["8b"], accelerator.Load(4000, (5120,) * 3, 10)
     rates = accelerator.rates(shape, load, 10.0, 989.0)
     assert rates["training tokens a second"] == 6400
@@ -224,7 +216,7 @@ def test_rates_and_what_is_not_known(accelerator: ModuleType):
     assert len(accelerator.reasons(slower, None)) == 2
 
 
-def test_wrong_options_and_unknown_devices(accelerator: ModuleType):
+def test_wrong_options_and_unknown_devices():
     for words in (["--micro", "3"], ["--short", "4", "--long", "4"]):
         with pytest.raises(SystemExit):
             accelerator.parse(words)

@@ -31,7 +31,7 @@ import torch
 import yaml
 from transformers import CLIPVisionConfig, DINOv3ViTConfig
 
-from editjudge.core import images, params
+from editjudge.core import params
 from editjudge.core.files import write_bytes
 from editjudge.engine import launch, resume
 from editjudge.engine.local import gpus
@@ -43,7 +43,7 @@ from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve.launch import Serving, ServingError, command, running
-from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
+from editjudge.sources.selection.embedders import qwen3_vl
 from editjudge.training.samples import SIDES
 from tools.trials import accelerator, random_base, random_models
 from tools.trials.random_base import SHAPES, Shape
@@ -179,13 +179,14 @@ def embedding(shape: Shape, folder: Path, words: Namespace) -> Figures:
     setting = {"transformer_task": "feature-extraction", "modality_config": modality}
     (base / "sentence_bert_config.json").write_text(json.dumps(setting | {"module_output_name": "token_embeddings"}))
     peak = accelerator.Peak()
-    model = Qwen3VLEmbedder(str(base), "bfloat16", 8, device())
+    embed = qwen3_vl({"model": str(base), "model_dtype": "bfloat16", "batch_size": 8}, device())
     rng = np.random.default_rng(0)
-    shown = [images.decode(accelerator.picture(rng, shape.pixels)) for _ in range(words.questions)]
-    model.embed(shown[:1], [INSTRUCTION])
+    pictures = [accelerator.picture(rng, shape.pixels) for _ in range(words.questions)]
+    rows = [{"key": str(n), "image": image, "instruction": INSTRUCTION} for n, image in enumerate(pictures)]
+    embed(rows[:1])
     start = time.perf_counter()
-    model.embed(shown, [INSTRUCTION] * len(shown))
-    return {"images a second": len(shown) / accelerator.seconds(start), "memory, GB": peak.read()}
+    embed(rows)
+    return {"images a second": len(rows) / accelerator.seconds(start), "memory, GB": peak.read()}
 
 
 def measures(shape: Shape, folder: Path, words: Namespace) -> Figures:

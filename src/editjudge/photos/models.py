@@ -21,7 +21,7 @@ from editjudge.models.endpoint.spending import Account
 from editjudge.photos import locating, pool, settings, writers
 from editjudge.photos.edits import Writer
 from editjudge.photos.pool import Captioner, Scorer, Seeing, embedded_captions
-from editjudge.photos.settings import Aesthetic, BoxesSetting, Instructions, LaionSetting, PhotoPool, Sam2Setting
+from editjudge.photos.settings import Aesthetic, BoxesSetting, Instructions, LaionSetting, PhotoPool
 from editjudge.vision import aesthetics, folders, segmenters
 from editjudge.vision.detectors import GroundingDino
 from editjudge.vision.encoders import ClipTowers
@@ -93,9 +93,9 @@ def _finding(wanted: Wanted, device: str) -> Callable[[tuple[Any, Any]], list[re
     find: locating.Finder = partial(locating.by_hand, score=score)
     if isinstance(how, BoxesSetting):
         detector, segmenter = loaded(wanted, DETECTOR, device), segmenters.EachBox(segmenters.grabcut)
-        if isinstance(wanted[SEGMENTER], Sam2Setting):
+        if not isinstance(wanted[SEGMENTER], BuiltInSetting):
             segmenter = loaded(wanted, SEGMENTER, device)
-        clip = loaded(wanted, CLIP, device) if isinstance(wanted[CLIP], settings.ClipSetting) else None
+        clip = None if isinstance(wanted[CLIP], BuiltInSetting) else loaded(wanted, CLIP, device)
         find = locating.Locator(how, detector, segmenter, clip, score).find
     return lambda given: [(found, None) for found in locating.told(find, given[1])]
 
@@ -105,7 +105,6 @@ class PhotoModels(ExitStack):
 
     def __init__(self, cache: Path) -> None:
         super().__init__()
-        cache.parent.mkdir(parents=True, exist_ok=True)
         self.accounts: dict[str, Account] = {}
         self.cache = self.enter_context(resume.RecordCache(cache, paid=True))
 
@@ -118,9 +117,7 @@ class PhotoModels(ExitStack):
             groups = records.in_groups(((name(each), each) for each in asked), GROUP)
             jobs = (resume.Job(None, tuple(group)) for group in groups)
             lost = {"reason": "not looked at"}
-            # What is too small depends on a threshold that is in no record's name.
-            lasts = lambda meta: meta.get("reason") != pool.SMALL  # noqa: E731
-            found = resume.run(jobs, start, self.cache, what, lambda why: lost | {"detail": why}, lasts)
+            found = resume.run(jobs, start, self.cache, what, lambda why: lost | {"detail": why})
             return zip(shown, (meta for results in found for meta, _ in results), strict=True)
 
         return see

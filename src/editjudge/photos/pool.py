@@ -23,7 +23,6 @@ ASKED = 128  # as they are stored, whose captions are asked for together
 ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
 OTHERS = (".avif", ".bmp", ".gif", ".heic", ".heif", ".tif", ".tiff")  # not read, refused by name
 REFUSED = ("photo", "reason", "detail")
-SMALL = "short side"
 BACKGROUND = "background"
 Scorer: TypeAlias = Callable[[Sequence[np.ndarray]], list[float]]
 """RGB, uint8, (H, W, 3) images to a score each, higher is better."""
@@ -88,7 +87,7 @@ def examined(setting: PhotoPool, paths: Iterable[str], score: Scorer) -> list[re
             rgb = scans.decode(load(setting.photos, path))
             height, width = rgb.shape[:2]
             if min(height, width) <= setting.filters.side_above:
-                raise RowError(SMALL, f"{width} x {height} pixels")
+                raise RowError("short side", f"{width} x {height} pixels")
             found.append({"height": height, "width": width, "hash": perceptual_hash(rgb)})
             shown.append(rgb)
     for own, aes in zip([each for each in found if "hash" in each], score(shown), strict=True):

@@ -1,6 +1,6 @@
 """Sections `photo_pool`, `regions` and `instructions` of params.yaml, checked before anything is computed."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -20,6 +20,7 @@ PROBE = "probe"
 DRAWN = "drawn"  # by hand, in the probe's photos
 Batch = Annotated[Positive, Field(le=4096)]
 BACKEND = Field(discriminator="backend")
+Backend = TypeVar("Backend")
 BuiltIn = chat.BuiltInSetting  # such as colour_sharpness, a score of 0 to 10, and grabcut: masks of boxes by GrabCut
 
 
@@ -35,9 +36,10 @@ class PoolFilters:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class PhotoModelSetting:
+class PhotoModelSetting(Generic[Backend]):
     """A model that looks at photographs, a folder or hub id, and where it runs."""
 
+    backend: Backend
     model: ModelName
     device: Text = "auto"
     dtype: Precision = "float32"
@@ -45,7 +47,7 @@ class PhotoModelSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class LaionSetting(PhotoModelSetting):
+class LaionSetting(PhotoModelSetting[Literal["laion"]]):
     """LAION's aesthetic predictor. model: a CLIP; head: a safetensors file with its layers."""
 
     backend: Literal["laion"]
@@ -69,7 +71,7 @@ class PhotoPool:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class BoxesSetting(PhotoModelSetting):
+class BoxesSetting(PhotoModelSetting[Literal["grounding_dino"]]):
     """A detector. threshold: of scores; overlap: of boxes that overlap more one stands; most: boxes of a photograph."""
 
     backend: Literal["grounding_dino"]
@@ -80,26 +82,14 @@ class BoxesSetting(PhotoModelSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Sam2Setting(PhotoModelSetting):
-    """SAM 2.1: the mask of each box."""
-
-    backend: Literal["sam2"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class ClipSetting(PhotoModelSetting):
-    """A CLIP: how surely an object on white is of its class."""
-
-    backend: Literal["clip"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class RegionsSetting:
-    """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP."""
+    """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP.
+
+    segmenter: gives the mask of each box, by SAM 2.1. clip: how surely an object on white is of its class."""
 
     detector: Annotated[BuiltIn[Literal["drawn"]] | BoxesSetting, BACKEND]
-    segmenter: Annotated[BuiltIn[Literal["drawn", "grabcut"]] | Sam2Setting, BACKEND]
-    clip: Annotated[BuiltIn[Literal["none"]] | ClipSetting, BACKEND]
+    segmenter: Annotated[BuiltIn[Literal["drawn", "grabcut"]] | PhotoModelSetting[Literal["sam2"]], BACKEND]
+    clip: Annotated[BuiltIn[Literal["none"]] | PhotoModelSetting[Literal["clip"]], BACKEND]
 
     def __post_init__(self) -> None:
         detector, segmenter, clip = (each.backend for each in (self.detector, self.segmenter, self.clip))

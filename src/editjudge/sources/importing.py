@@ -5,7 +5,7 @@ check and hash them, which takes nearly all of the time. Rows are kept or refuse
 that the same files give the same pairs: whether one is a duplicate depends on all those before it."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -118,20 +118,16 @@ def collect(
                 if isinstance(found, OtherTask):
                     if found.name is None or source.names is not None or task_of(found.name) is not None:
                         counts["other_task"] += 1
-                        continue
-                    is_known = found.name[:SHOWN] in unmapped or len(unmapped) < MOST_NAMES
-                    unmapped[found.name[:SHOWN] if is_known else "(other names)"] += 1
+                    else:
+                        is_known = found.name[:SHOWN] in unmapped or len(unmapped) < MOST_NAMES
+                        unmapped[found.name[:SHOWN] if is_known else "(other names)"] += 1
                     continue
-                try:
+                with refused.catching({"source": name, "file": str(record.file), "row": record.number}):
                     if isinstance(found, RowError):
                         raise found
                     draft, picture = found
-                    row = _row(plan.task, name, record, draft, picture, seen, source.format not in OWN)
-                except RowError as error:
-                    refused.add(error, {"source": name, "file": str(record.file), "row": record.number})
-                    continue
-                keep(row)
-                counts["kept"] += 1
+                    keep(_row(plan.task, name, draft, picture, seen, source.format not in OWN))
+                    counts["kept"] += 1
                 if counts["kept"] == source.most:
                     break
             rows.close()  # where `most` are kept, rows are still ahead
@@ -145,9 +141,7 @@ def collect(
     return {"records": sum(each["kept"] for each in reports), "sources": reports}
 
 
-def _row(
-    task: str, source: str, record: Record, draft: Draft, picture: CheckedImage, seen: Seen, published: bool
-) -> Row:
+def _row(task: str, source: str, draft: Draft, picture: CheckedImage, seen: Seen, published: bool) -> Row:
     """A pair that is kept. Raises RowError where it stands already; published: with its key alone it does not, for the
     keys of published sets are not unique."""
     key = plain(f"{task}.{source}.{draft.key}", LONGEST_KEY)
@@ -225,33 +219,27 @@ def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[
 
 def _drafted(source: SourceSetting, plan: Plan, downloads: Downloads) -> Iterator[Drafted]:
     """The rows of a source; images of the task's rows that lie behind an address are here."""
-    most, waiting = AHEAD * plan.setting.downloads.at_once, deque[tuple[Drafted, dict[bytes | str, Future[bytes]]]]()
+    most = AHEAD * plan.setting.downloads.at_once
+    waiting = deque[tuple[Record, Draft | OtherTask | RowError, dict[bytes | str, Future[bytes]]]]()
 
     def fetched() -> Drafted:
-        (record, found), coming = waiting.popleft()
-        if coming and isinstance(found, Draft):
-            had = _tried(_arrived, found, coming)
-            if isinstance(had, RowError):
-                return record, had
-            image, *more = (had.get(each, each) for each in found.sources)
-            return record, replace(found, image=image, more=tuple(more), places=tuple(map(str, coming)))
-        return record, found
+        record, found, coming = waiting.popleft()
+        return record, _tried(_arrived, found, coming) if coming else found
 
     for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
-        other, coming = _other_task(record, source, plan.task), dict[bytes | str, Future[bytes]]()
+        other = _other_task(record, source, plan.task)
         own: Draft | OtherTask | RowError = other if other else _tried(_draft, record, source, plan)
-        for each in own.sources if isinstance(own, Draft) else ():
-            if isinstance(each, str) and "://" in each:
-                coming[each] = downloads.start(each)
-        waiting.append(((record, own), coming))
+        shown: Iterable[bytes | str] = own.sources if isinstance(own, Draft) else ()
+        there = [each for each in shown if isinstance(each, str) and "://" in each]
+        waiting.append((record, own, {each: downloads.start(each) for each in there}))
         if len(waiting) >= most:
             yield fetched()
     while waiting:
         yield fetched()
 
 
-def _arrived(draft: Draft, coming: Mapping[bytes | str, Future[bytes]]) -> dict[bytes | str, bytes]:
-    """What was fetched, by its address. RowError names the picture."""
+def _arrived(draft: Draft, coming: Mapping[bytes | str, Future[bytes]]) -> Draft:
+    """The pair with the pictures that were fetched in the place of their addresses. RowError names the picture."""
     arrived = dict[bytes | str, bytes]()
     for place, each in coming.items():
         try:
@@ -259,7 +247,8 @@ def _arrived(draft: Draft, coming: Mapping[bytes | str, Future[bytes]]) -> dict[
         except RowError as error:
             number = draft.sources.index(place) + 1
             raise error if number == 1 else RowError(error.reason, f"source_{number}: {error.detail}") from error
-    return arrived
+    image, *more = (arrived.get(each, each) for each in draft.sources)
+    return replace(draft, image=image, more=tuple(more), places=tuple(map(str, coming)))
 
 
 def _draft(record: Record, source: SourceSetting, plan: Plan) -> Draft:

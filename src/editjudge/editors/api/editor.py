@@ -144,8 +144,8 @@ class ApiEditor:
         outcome = protocol.attempt(lambda _: edited, replace(request, more=()))
         # Of another shape, it has been paid for: it is resized to the source where it is measured, as all edits are,
         # and metrics/candidates lists it. Of several sources it may have the shape of another, and shows the wrong one.
-        wide = outcome.kind == "wrong_size" and not request.more
-        kept = wide and max(edited.image.shape) >= SIDE_ENOUGH
+        other_shape = outcome.kind == "wrong_size" and not request.more
+        kept = other_shape and max(edited.image.shape) >= SIDE_ENOUGH
         return Outcome(images.encode_png(edited.image), None) if kept else outcome
 
     def _check_budget(self) -> None:

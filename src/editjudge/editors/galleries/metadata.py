@@ -29,12 +29,12 @@ class GalleryLine:
 
     def image(self, model: str) -> str | None:
         """Where the model's edit lies; None where it has none. The model's name may be the plain form of it."""
-        return next((each["image"] for each in self.candidates() if is_model(each, model)), None)
+        return next((each["image"] for each in self.candidates() if is_model(each["model"], model)), None)
 
 
-def is_model(candidate: Mapping[str, Any], model: str) -> bool:
-    """Whether the edit is the model's: by its name there, or by that name made plain, as our files have it."""
-    return model in (candidate["model"], plain(candidate["model"]))
+def is_model(name: str, model: str) -> bool:
+    """Whether an edit is the model's: by its name in the gallery, or by that made plain, as our files have it."""
+    return model in (name, plain(name))
 
 
 def parse(data: bytes, where: str) -> list[GalleryLine]:

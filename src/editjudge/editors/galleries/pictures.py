@@ -69,7 +69,7 @@ def _places(path: Path, model: str | None) -> dict[str, Any]:
     """Where each key's image is. Raises GalleryError."""
     rows = list(_rows(path))
     names = dict.fromkeys(name for name, _, _ in rows)
-    named = {name for name in names if name and model and metadata.is_model({"model": name}, model)}
+    named = {name for name in names if name and model and metadata.is_model(name, model)}
     if len(names) > 1 and not named:
         known = ", ".join(map(str, names))
         raise GalleryError(f"{path}: images of several models, none of them {model!r}: say which; {known}")

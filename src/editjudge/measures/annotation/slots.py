@@ -116,14 +116,11 @@ class FeatureStore:
 
     def get(self, name: str) -> list[np.ndarray] | None:
         """The arrays under a name, or None where there are none that can be read."""
-        try:
-            data = kept(self._path(name))
-        except OSError:
-            return None
-        if data is None:
-            return None
-        with np.load(io.BytesIO(data), allow_pickle=False) as found:
-            return [found[key] for key in sorted(found)]
+        with suppress(OSError):
+            if (data := kept(self._path(name))) is not None:
+                with np.load(io.BytesIO(data), allow_pickle=False) as found:
+                    return [found[key] for key in sorted(found)]
+        return None
 
     def put(self, name: str, arrays: Arrays) -> None:
         """Keep up to 10 arrays, unless there is no more room."""

@@ -5,13 +5,14 @@ settings and a torch device, loads its model and returns the function of the row
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
-from editjudge.core import images, tables
+from editjudge.core import hub, images, tables
 from editjudge.core.errors import FileError
 from editjudge.core.records import Row
 from editjudge.engine.workers import devices_of, engine
@@ -46,11 +47,42 @@ def image_descriptor(rgb: np.ndarray) -> np.ndarray:
 
 
 def qwen3_vl(setting: dict[str, Any], device: str) -> Embed:
-    """Qwen3-VL-Embedding: unit-norm rows, float32, (n, d). See `embedders_qwen`."""
-    from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
+    """A sentence-transformers model folder with a Qwen3-VL, such as Qwen/Qwen3-VL-Embedding-8B: unit-norm rows,
+    float32, (n, d), of image and instruction in one input.
 
-    model = Qwen3VLEmbedder(setting["model"], setting["model_dtype"], setting["batch_size"], device)
-    return lambda rows: model.embed([decoded(row) for row in rows], [row["instruction"] for row in rows])
+    Raises ParamsError where there is no such model, FileError for another kind of model."""
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import transformer
+
+    from editjudge.models.chat.checkpoint import by_products, load_processor, model_class, without_video
+
+    folder = hub.find("embed.model", setting["model"], hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
+    if not (folder / "modules.json").is_file():
+        said = "has no modules.json: not a sentence-transformers model"
+        raise FileNotFoundError(f"embed.model: {setting['model']} {said}")
+    model_class(folder)
+    names = vars(transformer)
+    theirs = names["AutoProcessor"]
+    names["AutoProcessor"] = without_video(transformers.Qwen3VLProcessor)  # theirs needs torchvision
+    try:
+        options = {"dtype": getattr(torch, setting["model_dtype"]), "use_safetensors": True}
+        model = SentenceTransformer(str(folder), device=device, local_files_only=True, model_kwargs=options)
+    finally:
+        names["AutoProcessor"] = theirs
+    # Where torchvision is, too, images are resized by Pillow, as everywhere here; within the bounds that
+    # sentence_bert_config.json may have.
+    processor, shown = cast(Any, model[0]).processor, load_processor(folder).image_processor
+    shown.size, processor.image_processor = processor.image_processor.size, shown
+    by_products(model)
+    how: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
+
+    def embed(rows: list[Row]) -> np.ndarray:  # the library sorts them by length into batches: little is padded
+        pairs = [{"image": Image.fromarray(decoded(row)), "text": row["instruction"]} for row in rows]
+        return np.asarray(model.encode(pairs, batch_size=setting["batch_size"], **how), np.float32)
+
+    return embed
 
 
 def open_vectors(path: Path) -> np.ndarray:
