@@ -43,12 +43,9 @@ def choose(
 
     def pairs_of(rows: Rows, counts: Counter) -> tuple[Sequence[tiers.TrainingPair], Damages]:
         candidates = tiers.edited(rows, setting["least_change"], counts)
-        outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
-        counts["candidates_unscored"] += len(outcome.unscored)
-        if outcome.reason is not None:
-            counts[f"no_pair_{outcome.reason}"] += 1
-        counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
-        return outcome.pairs, {row["model"]: row["damage"] for row in rows}
+        pairs, left_out = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
+        counts.update(left_out)
+        return pairs, {row["model"]: row["damage"] for row in rows}
 
     return _choose(annotations, pairs_of, setting["prompts_per_task"], task)
 
