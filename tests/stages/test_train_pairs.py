@@ -136,47 +136,40 @@ def judged_row(key: str, task: str) -> dict:
     return full | {"reason": None, "verdicts": [said]}
 
 
+# Of the pairs of `prompt`.
+MEASURED = ("elite_over_failure", "elite_over_normal", "normal_over_failure")
 HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
 
 
-def test_measured_and_judged_tasks_stand_together_in_the_files(workdir: Path) -> None:
-    rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} | HASHED for row in prompt("p1")]
-    records.write(workdir / "data/annotations/subject_add.parquet", rows, "annotations")
-    records.write(workdir / "data/annotations/sref.parquet", [], "annotations")
-    records.write(workdir / "data/pair_verdicts/sref.parquet", [judged_row("p2", "sref")], "pair_verdicts")
-    measured, judged = (train_pairs.pairs_of_task(*each, SETTING) for each in (("subject_add", RULES), ("sref", None)))
-    assert measured[0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
-    assert [item.pair.winner for item in judged[0]] == ["b"]
-    known = {task: (counts, train_pairs.truth(chosen), Counter(item.pair.tiers for item in chosen))
-             for task, (chosen, counts) in {"subject_add": measured, "sref": judged}.items()}  # fmt: skip
-    found = train_pairs.report(known)
-    assert {"tiers": "judged", "pairs": 1} in found["per_tier"]
-    assert found["known_truth"][0]["unknown"] == 1
-
-
-def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch, capsys) -> None:
+def test_one_task_after_the_other_is_read_and_written_measured_or_judged(workdir: Path, monkeypatch, capsys) -> None:
     """No more is in memory than the pairs of one task; it says which task has none."""
     for name in ("pipelines", "stages"):
         Path(name).symlink_to(ROOT / name)
-    values, tasks = params.load(ROOT / "params.yaml"), ("enhancement", "sref", "tone_transfer")
-    values |= {"tasks": dict.fromkeys(tasks, "vlm_as_a_judge")}
+    values, judged = params.load(ROOT / "params.yaml"), ("enhancement", "sref")
+    values["tasks"] = dict.fromkeys(judged, "vlm_as_a_judge") | {"subject_add": "object_centric"}
+    area = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
+    values["train_pairs"] |= {"least_change": 1.0, "thresholds": {"subject_add": {"unedit_area": area}}}
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    for task in tasks:
+    for task in values["tasks"]:
         pool = {"key": "p", "task": task, "edit": None, "image": b"i", "instruction": "x", "origin": None}
-        edits = [annotation("p", model, 0.5, 1.0) for model in "ab"]
         known = {"task": task, "reason": None, "edited_area_ratio": 0.1} | HASHED
         records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
+        edits = [annotation("p", model, 0.5, 1.0) for model in "ab"] if task in judged else prompt("p")
         records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")
+    for task in judged:
         said = [] if task == "enhancement" else [judged_row("p", task)]
         records.write(Path(f"data/pair_verdicts/{task}.parquet"), said, "pair_verdicts")
     steps, plain, add = [], records.iterate, records.RowWriter.add
     monkeypatch.setattr(records, "iterate", lambda file, *rest: steps.append(f"read {file.stem}") or plain(file, *rest))
     monkeypatch.setattr(records.RowWriter, "add", lambda self, row: steps.append(row["task"]) or add(self, row))
     train_pairs.run()
-    ordered = "read enhancement, read sref, sref, read tone_transfer, tone_transfer"
-    assert ", ".join(dict.fromkeys(steps)) == ordered
+    assert ", ".join(dict.fromkeys(steps)) == "read enhancement, read sref, sref, read subject_add, subject_add"
     assert capsys.readouterr().err == "train_pairs: no pair of enhancement; metrics/train_pairs.json says why\n"
-    assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
+    tiers_of = Counter((row["task"], row["tiers"]) for row in plain(Path("data/train_pairs.parquet"), "train_pairs"))
+    assert tiers_of == {("sref", "judged"): 1} | {("subject_add", two): 1 for two in MEASURED}
+    found = records.read_details(Path("metrics/train_pairs.json"))
+    assert {row["tiers"]: row["pairs"] for row in found["per_tier"]} == {"judged": 1} | dict.fromkeys(MEASURED, 1)
+    assert found["known_truth"][0]["unknown"] == 1
 
 
 def test_a_measure_that_is_not_configured_is_named() -> None:

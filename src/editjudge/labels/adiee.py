@@ -76,12 +76,8 @@ def augmented(rgb: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def sequence_score(k: int, first: int, last: int) -> float:
-    """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input.
-
-    0 for k <= first, (k - first) / (last - first) between, 1 at last, 0.5 beyond, where more was done than was asked.
-    """
-    if not 0 <= first < last:
-        raise ValueError(f"0 <= first < last expected, not {first} and {last}")
+    """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input, and
+    last > first: 0 up to it, then a share of the turns, 1 at last, 0.5 beyond, where more was done than was asked."""
     return 0.5 if k > last else max(k - first, 0) / (last - first)
 
 

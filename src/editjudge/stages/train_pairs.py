@@ -51,14 +51,13 @@ def choose(
 
 
 def choose_judged(
-    verdicts: Iterable[records.Row], annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str
+    verdicts: Rows, annotations: Rows, setting: Mapping[str, Any], task: str
 ) -> tuple[list[Chosen], Counter]:
     """The pairs of a task that VLM judges compared, and counts of what was left out and why.
 
     A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
     `least_change`, as the task's annotations say; see `choose`, also for the cap. Prompts of which no pair could be
     asked for want of edits are counted as where measures decide."""
-    annotations, verdicts = list(annotations), list(verdicts)
     changes = {(row["key"], row["model"]): row["change"] for row in annotations}
 
     def pairs_of(rows: Rows, counts: Counter) -> tuple[Sequence[tiers.TrainingPair], Damages]:
@@ -182,17 +181,6 @@ def report(tallies: Mapping[str, tuple[Counter, Counter[str], Counter[str]]]) ->
     }
 
 
-def pairs_of_task(
-    task: str, rules: Sequence[tiers.AreaRule] | None, setting: Mapping[str, Any]
-) -> tuple[list[Chosen], Counter]:
-    """The pairs of a task, from its files, and counts of what was left out. rules: None where VLMs judge."""
-    annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
-    if rules is not None:
-        return choose(annotations, setting, task, rules)
-    verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
-    return choose_judged(verdicts, annotations, setting, task)
-
-
 def run() -> None:
     values, tallies = params.load(), {}
     setting = vars(section(values, "train_pairs", tiers.PairsSetting))
@@ -201,12 +189,15 @@ def run() -> None:
     rules = {task: tiers.rules_in(values, recipe) for task, recipe in recipes.items() if recipe.judge is None}
     with records.row_writer(Path("data/train_pairs.parquet"), "train_pairs") as out:
         for task in recipes:
-            chosen, counts = pairs_of_task(task, rules.get(task), setting)
+            annotations = records.read(Path(f"data/annotations/{task}.parquet"), "annotations")
+            if task in rules:
+                chosen, counts = choose(annotations, setting, task, rules[task])
+            else:
+                verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+                chosen, counts = choose_judged(verdicts, annotations, setting, task)
             tallies[task] = counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
             asked, more = in_pool(task)
-            columns = ["key", "model", "source_sha256", "edit_sha256"]
-            images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
-            sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in images}
+            sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}
             for row in to_rows(chosen, asked, sums, setting["seed"], more):
                 out.add(row)
     records.write_details(Path("metrics/train_pairs.json"), report(tallies))
