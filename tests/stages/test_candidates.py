@@ -84,11 +84,6 @@ def repository(tmp_path: Path, pairs: list[dict]) -> Path:
     return tmp_path
 
 
-def stage(folder: Path, model: str = "leaky") -> forks.Done:
-    with contextlib.chdir(folder):
-        return forks.run("stages.candidates", "--model", model)
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
@@ -103,7 +98,8 @@ WRITTEN |= {"work/candidates/leaky.sqlite", "work/candidates/lock", "metrics/sui
 
 def test_another_run_makes_what_changed_and_gives_the_other_files_the_same_bytes(repository: Path) -> None:
     before = files(repository)
-    first = stage(repository)
+    with contextlib.chdir(repository):
+        first = forks.run("stages.candidates", "--model", "leaky")
     assert first.returncode == 0, first.stderr
     assert first.stderr == "", "no bar where there is no terminal, and no warning"
     written = files(repository) - before
@@ -120,14 +116,6 @@ def test_another_run_makes_what_changed_and_gives_the_other_files_the_same_bytes
     assert [row["key"] for row in records.read(repository / DATA[1], "candidates")] == [row["key"] for row in changed]
     counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
     assert counts | {"seconds": 0} == {"computed": 1, "reused": 6, "seconds": 0, "workers": 1, "workers_replaced": 0}
-
-
-def test_a_broken_entry_is_one_clear_error_for_its_own_model(repository: Path) -> None:
-    done = stage(repository, "broken")
-    assert done.returncode == 1
-    assert done.stderr.startswith("candidates: editors.broken.kind is 'perfect'; known: precise, box")
-    assert "Traceback" not in done.stderr
-    assert not (repository / "data/candidates").exists()
 
 
 def test_an_editor_for_one_use_makes_no_edits_for_the_other(repository: Path, monkeypatch) -> None:

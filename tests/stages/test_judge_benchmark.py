@@ -1,19 +1,16 @@
 """The stage that measures judges on a reward benchmark: every kind of item, the whole stage on a small one, and scorers
-as judges on benchmarks in their published forms, with made-up files, real images and a broken one in each."""
+as judges, with real images and a broken one."""
 
 import json
 import shutil
 import sys
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import lessons
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from chat_client import chat_server, questions, setting
@@ -433,21 +430,6 @@ def pictures(workdir: Path, base_dir: Path, photo: np.ndarray) -> dict[str, byte
     return found
 
 
-def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
-    """EditReward-Bench: a group of 2, one of 3 and one of 4."""
-    rows = []
-    for size in (2, 3, 4):
-        for a, b in combinations(range(size), 2):
-            pair, ranking = f"{'ABCD'[a]}vs{'ABCD'[b]}", f"{'ABCD'[a]}>{'ABCD'[b]}"
-            row = {"id": f"g_{pair}", "dataset": f"{size}pair", "comparison_type": pair, "ranking": ranking}
-            row |= {"instruction": "Make it grainy.", "source_image": image(pictures, "source")}
-            rows.append(row | {f"candidate_{n}": image(pictures, NAMES[side]) for n, side in ((1, a), (2, b))})
-    rows[-1]["candidate_2"] = image(pictures, "broken")
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    return {"path": str(folder)}
-
-
 def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     """Two prompts, four models; one image of the second prompt is broken."""
     people = {"good": "[1, 1]", "fair": "[1, 0.5]", "poor": "[0.5, 0.5]", "worst": "[0, 0]"}
@@ -464,20 +446,15 @@ def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     return {"path": str(folder)}
 
 
-def image(pictures: dict[str, bytes], name: str) -> dict[str, Any]:
-    """As the hub's Parquet files hold it."""
-    return {"bytes": pictures[name], "path": None}
-
-
-@pytest.mark.parametrize(("form", "write", "broken"), [("editreward", editreward, 1), ("imagenhub", imagenhub, 3)])
-def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str, write: Any, broken: int) -> None:
+def test_scorers_are_judges(pictures: dict[str, bytes]) -> None:
+    """tests/cli/test_bench.py has a benchmark of every form."""
     clip = str(clip_folder(Path("clip").absolute()))
     scorers = {name: {"kind": name, "model": clip} for name in ("clip_t", "clip_d", "clip_i")}
     scorers["dino_i"] = {"kind": "dino_i", "model": "embedded"}
     scorers["tiny"] = {"kind": "checkpoint", "model": "scorer", "dtype": "float32", "batch_size": 8}
     judges = {name: {"backend": "scorer", "scorer": name, "rule": "agreement"} for name in scorers}
     values = {"tasks": {}, "measures": {}, "judges": judges, "scorers": scorers, "unfinished": {"judge_benchmark": 0.6}}
-    values["benchmarks"] = {"bench": {"form": form} | write(Path("bench"), pictures)}
+    values["benchmarks"] = {"bench": {"form": "imagenhub"} | imagenhub(Path("bench"), pictures)}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     judge_benchmark.run("bench")
 
@@ -485,7 +462,7 @@ def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str,
     for judge in judges:
         own = [row for row in rows if row["judge"] == judge]
         unscored = [row for row in own if row["winner"] is None]
-        assert len(unscored) == broken
+        assert len(unscored) == 3, "those with the broken image"
         assert all(row["reason"] and None in (row["score_a"], row["score_b"]) for row in unscored)
         scored = [row for row in own if row["winner"] is not None]
         assert all(np.isfinite([row["score_a"], row["score_b"]]).all() for row in scored)
@@ -494,8 +471,5 @@ def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str,
     found = records.read_details(Path("metrics/benchmarks/bench.json"))
     by_judge = {row["judge"]: row for row in found["judges"]}
     assert {row["accuracy"]["n"] for row in found["judges"]} == {len(rows) // len(judges)}
-    assert {row["accuracy"]["scored"] for row in found["judges"]} == {len(rows) // len(judges) - broken}
-    if form == "imagenhub":
-        assert by_judge["dino_i"]["pointwise"] is not None, "its scores are correlated with people's"
-    if form == "editreward":
-        assert [row["size"] for row in by_judge["dino_i"]["tuples"]["per_size"]] == [2, 3, 4]
+    assert {row["accuracy"]["scored"] for row in found["judges"]} == {len(rows) // len(judges) - 3}
+    assert by_judge["dino_i"]["pointwise"] is not None, "its scores are correlated with people's"
