@@ -34,7 +34,8 @@ SEVEN = ("FLUX.2-dev", "FLUX.2-klein-4B", "FLUX.2-klein-9B", "Qwen-Image-Edit", 
 NAMES = st.lists(st.from_regex(r"[A-Za-z0-9._-]{1,8}", fullmatch=True), min_size=2, max_size=7, unique=True)
 SETTING = {"prompts_per_task": 99, "least_change": 1.0}
 MODELS = ("flux-2", "flux-10", "qwen-2509", "qwen-2511")
-LIGHT = {"flux-2": 40, "flux-10": 90, "qwen-2509": 140, "qwen-2511": 140}  # of equal ones neither wins
+# Of equal ones neither wins; the order of the names is not that of the light.
+LIGHT = {"flux-2": 140, "flux-10": 40, "qwen-2509": 140, "qwen-2511": 90}
 
 
 def grey(level: int, contrast: int = 0) -> bytes:
@@ -205,24 +206,6 @@ def test_pairs_are_judged_end_to_end_where_requests_fail_and_replies_are_prose(t
 def sound() -> "pytest.Generator[Server]":
     with chat_server(brightest=True) as server:
         yield server
-
-
-def test_renamed_models_win_and_lose_with_the_same_images(sound: Server, tmp_path: Path) -> None:
-    rows, _ = annotated({"j": endpoint(sound.url)}, 2, tmp_path / "c")
-    exchanged = {"flux-2": "zeta", "flux-10": "eta", "qwen-2509": "beta", "qwen-2511": "alpha"}
-    edits = [row | {"model": exchanged[row["model"]]} for row in candidates(2)]
-    turned, _ = annotated({"j": endpoint(sound.url)}, 2, tmp_path / "c", edits)
-
-    def results(found: list[dict], names: dict[str, str]) -> set:
-        """Of each pair: the prompt, the models by their second names, and which of them won."""
-        said = set()
-        for row in found:
-            models = [names[row["model_a"]], names[row["model_b"]]]
-            won = {"Image A": models[0], "Image B": models[1], "Tie": "neither"}[row["winner"]]
-            said.add((row["key"], frozenset(models), won))
-        return said
-
-    assert results(rows, exchanged) == results(turned, {name: name for name in exchanged.values()})
 
 
 def test_what_has_no_verdict_is_kept_with_its_reason_and_left_out_of_the_pairs(tmp_path: Path) -> None:
