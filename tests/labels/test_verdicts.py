@@ -284,9 +284,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     chosen, left_out = train_pairs.choose_judged(rows, measured, SETTING, task)
     assert left_out["dropped_unedited"] == 4 * 3, "doing nothing is no virtue"
     assert chosen
-    instructions = {(task, row["key"]): row["instruction"] for row in pool}
-    sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in measured}
-    pairs = train_pairs.to_rows(chosen, instructions, sums, 42)
+    pairs = train_pairs.to_rows(chosen, {row["key"]: row["instruction"] for row in pool}, measured, 42)
     records.check("train_pairs", pairs, "pairs")
     assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
     assert sum(train_pairs.truth(chosen).values()) == len(chosen), "of each pair it is known whether it is right"

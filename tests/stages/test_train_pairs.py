@@ -12,6 +12,8 @@ from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
 SETTING = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 10, "least_change": 1.0, "seed": 42}
+HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
+MEASURED = ("elite_over_failure", "elite_over_normal", "normal_over_failure")  # the pairs of `prompt`
 RULES = (tiers.AreaRule("unedit_area", "ssim", 1, 0.6, -0.2, (("emd", -1),)),)
 
 
@@ -65,13 +67,7 @@ def test_truth_counts_equal_damage_as_not_right() -> None:
 def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
     annotations = [row for key in keys for row in prompt(key)]
     chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, "subject_add", RULES)
-    return train_pairs.to_rows(chosen, *joined([row | {"task": "subject_add"} for row in annotations]), seed)
-
-
-def joined(rows: list[dict]) -> tuple[dict, dict]:
-    """What is joined to pairs: instructions, and the sums of images."""
-    sums = {(row["task"], row["key"], row["model"]): ("5" * 64, "e" * 64) for row in rows}
-    return {name[:2]: "Add a cup." for name in sums}, sums
+    return train_pairs.to_rows(chosen, dict.fromkeys(keys, "Add a cup."), [row | HASHED for row in annotations], seed)
 
 
 def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -> None:
@@ -90,7 +86,8 @@ def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
     models = [f"{'m' * 45}{n}" for n in range(3)]
     pairs = [tiers.TrainingPair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
     chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
-    rows = train_pairs.to_rows(chosen, *joined([{"task": "t", "key": "p" * 120, "model": m} for m in models]), seed=42)
+    edits = [{"key": "p" * 120, "model": model} | HASHED for model in models]
+    rows = train_pairs.to_rows(chosen, {"p" * 120: "Add a cup."}, edits, seed=42)
     records.check("train_pairs", rows, "pairs")
     assert len({row["key"] for row in rows}) == len(pairs)
     assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)
@@ -134,11 +131,6 @@ def judged_row(key: str, task: str) -> dict:
     said = dict.fromkeys(("forward", "backward", "winner"), "Image B") | {"judge": "j", "p_a": 0.1, "reason": None}
     full = verdict(key, "a", "b", "Image B") | {"task": task, "dimension": "visual_consistency", "p_a": 0.1}
     return full | {"reason": None, "verdicts": [said]}
-
-
-# Of the pairs of `prompt`.
-MEASURED = ("elite_over_failure", "elite_over_normal", "normal_over_failure")
-HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
 
 
 def test_one_task_after_the_other_is_read_and_written_measured_or_judged(workdir: Path, monkeypatch, capsys) -> None:

@@ -105,18 +105,18 @@ def _choose(
 
 def to_rows(
     chosen: Iterable[Chosen],
-    instructions: Mapping[tuple[str, str], str],
-    sums: Mapping[tuple[str, str, str], tuple[str, str]],
+    instructions: Mapping[str, str],
+    annotations: Rows,
     seed: int,
-    more: Mapping[tuple[str, str], Rows] | None = None,
+    more: Mapping[str, Rows] | None = None,
 ) -> Rows:
-    """Training pairs, A and B drawn from the seed.
+    """Training pairs of a task, A and B drawn from the seed.
 
-    instructions: by task and prompt. sums: SHA-256 of source and edit, also by model. more: {name, sha256} of the other
+    instructions: by prompt. annotations: of the task, which have the images' SHA-256. more: {name, sha256} of the other
     pictures that a prompt's edits are made from."""
-    rows = []
+    rows, edits = [], {(row["key"], row["model"]): row for row in annotations}
     for item in chosen:
-        pair, where = item.pair, (item.task, item.prompt)
+        pair, where = item.pair, item.prompt
         key = keys.plain(f"{item.prompt}.{pair.winner}.{pair.loser}")
         rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
         a, b = (pair.loser, pair.winner) if rng.random() < 0.5 else (pair.winner, pair.loser)
@@ -124,22 +124,21 @@ def to_rows(
         row |= {"winner": "Image A" if a == pair.winner else "Image B", "model_a": a, "model_b": b}
         row |= {"tiers": pair.tiers, "margin": None if pair.margin is None else round(pair.margin, 6)}
         row |= {"damage_a": item.damage[a], "damage_b": item.damage[b]}
-        source, edit_a = sums[*where, a]
-        row |= {"source_sha256": source, "sha256_a": edit_a, "sha256_b": sums[*where, b][1]}
+        row |= {"source_sha256": edits[where, a]["source_sha256"]}
+        row |= {f"sha256_{side}": edits[where, model]["edit_sha256"] for side, model in (("a", a), ("b", b))}
         rows.append(row | ({"shown": more[where]} if more and where in more else {}))
     return rows
 
 
-def in_pool(task: str) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], Rows]]:
+def in_pool(task: str) -> tuple[dict[str, str], dict[str, Rows]]:
     """The instructions of a task's prompts, and {name, sha256} of their sources behind the first, if there are any."""
-    asked, more, file = dict[tuple[str, str], str](), dict[tuple[str, str], Rows](), Path(f"data/pools/{task}.parquet")
+    asked, more, file = dict[str, str](), dict[str, Rows](), Path(f"data/pools/{task}.parquet")
     columns = [name for name in ("key", "instruction", "shown") if name in pq.read_schema(file).names]
     for batch in pq.ParquetFile(file).iter_batches(records.ROW_GROUP, columns=columns):
         for row in batch.to_pylist():
-            where, shown = (task, row["key"]), records.references(row).items()
-            asked[where] = row["instruction"]
-            if shown:
-                more[where] = [{"name": name, "sha256": sha256(bytes(image)).hexdigest()} for name, image in shown]
+            asked[row["key"]] = row["instruction"]
+            if shown := records.references(row).items():
+                more[row["key"]] = [{"name": name, "sha256": sha256(bytes(image)).hexdigest()} for name, image in shown]
     return asked, more
 
 
@@ -197,8 +196,7 @@ def run() -> None:
                 chosen, counts = choose_judged(verdicts, annotations, setting, task)
             tallies[task] = counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
             asked, more = in_pool(task)
-            sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}
-            for row in to_rows(chosen, asked, sums, setting["seed"], more):
+            for row in to_rows(chosen, asked, annotations, setting["seed"], more):
                 out.add(row)
     records.write_details(Path("metrics/train_pairs.json"), report(tallies))
     if without := [task for task, (*_, its) in tallies.items() if not its]:
