@@ -119,7 +119,7 @@ def pairs_of(
     setting = section(given, "train_pairs", PairsSetting)
     recipe = load_recipe(ROOT / f"pipelines/{given['tasks'][task]}/{task}.yaml")
     rules = rules_of(recipe, setting, slot_settings.unconfigured(section(given, "measures", SlotSetting)))
-    chosen, _ = train_pairs.choose(annotations, vars(setting), task, rules)
+    chosen, _ = train_pairs.choose(annotations, vars(setting), rules)
     asked = {row["key"]: row["instruction"] for row in prompts}
     return train_pairs.to_rows(chosen, asked, annotations, setting.seed)
 

@@ -195,7 +195,7 @@ def test_pairs_are_judged_end_to_end_where_requests_fail_and_replies_are_prose(t
     counted = verdicts.counts(prompts(12), candidates(12), rows, accounts)
     assert (counted["pairs"], counted["pairs_tied"], counted["pairs_failed"]) == (72, 12, 0)
     assert [(judge["scored"], judge["both_orders_agree"]) for judge in counted["judges"]] == [(72, 72), (72, 72)]
-    chosen, left_out = train_pairs.choose_judged(rows, [], SETTING, "enhancement")
+    chosen, left_out = train_pairs.choose_judged(rows, [], SETTING)
     assert (len(chosen), left_out["dropped_tie"]) == (60, 12)
     assert all(LIGHT[item.pair.winner] > LIGHT[item.pair.loser] for item in chosen)
     again, _ = annotated(judges, 12, tmp_path / "c", list(reversed(candidates(12))))
@@ -220,7 +220,7 @@ def test_what_has_no_verdict_is_kept_with_its_reason_and_left_out_of_the_pairs(t
     assert all(reason.startswith("j: forward order: ") for reason in reasons)
     assert "not a PNG" in reasons[0]
     assert {row["winner"] for row in rows if row["status"] == "done"} == {"Tie"}, "Image A in both orders"
-    chosen, left_out = train_pairs.choose_judged(rows, [], SETTING, "enhancement")
+    chosen, left_out = train_pairs.choose_judged(rows, [], SETTING)
     assert chosen == []
     assert [left_out[f"dropped_{name}"] for name in ("tie", "failed", "unasked")] == [3, 6, 3]
     counted = verdicts.counts(prompts(2), edits, rows, accounts)
@@ -281,7 +281,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     records.check("pair_verdicts", rows, "verdicts")
     assert len(rows) == 4 * 6
     assert all(row["status"] == "done" for row in rows), "the base has learnt the form of the answer"
-    chosen, left_out = train_pairs.choose_judged(rows, measured, SETTING, task)
+    chosen, left_out = train_pairs.choose_judged(rows, measured, SETTING)
     assert left_out["dropped_unedited"] == 4 * 3, "doing nothing is no virtue"
     assert chosen
     pairs = train_pairs.to_rows(chosen, {row["key"]: row["instruction"] for row in pool}, measured, 42)

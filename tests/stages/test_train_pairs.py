@@ -12,7 +12,7 @@ from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
 SETTING = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 10, "least_change": 1.0, "seed": 42}
-HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
+HASHED = {"task": "subject_add", "source_sha256": "5" * 64, "edit_sha256": "e" * 64}
 MEASURED = ("elite_over_failure", "elite_over_normal", "normal_over_failure")  # the pairs of `prompt`
 RULES = (tiers.AreaRule("unedit_area", "ssim", 1, 0.6, -0.2, (("emd", -1),)),)
 
@@ -37,7 +37,7 @@ def prompt(key: str) -> list[dict]:
 
 
 def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None:
-    chosen, counts = train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)
+    chosen, counts = train_pairs.choose(prompt("p1"), SETTING, RULES)
     assert {(item.pair.winner, item.pair.loser) for item in chosen} >= {("good", "bad")}
     assert all("copy" not in (item.pair.winner, item.pair.loser) for item in chosen)
     assert counts["candidates_unedited"] == counts["candidates_failed"] == counts["prompts_with_pair"] == 1
@@ -46,12 +46,12 @@ def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None
 def test_the_cap_counts_prompts_that_gave_a_pair_and_one_without_says_why() -> None:
     rows = [annotation("first", "a", 0.9, 1.0), annotation("first", "b", None, 1.0)]
     rows += [*prompt("p1"), *prompt("p2"), *prompt("p3")]
-    chosen, counts = train_pairs.choose(rows, SETTING | {"prompts_per_task": 2}, "subject_add", RULES)
+    chosen, counts = train_pairs.choose(rows, SETTING | {"prompts_per_task": 2}, RULES)
     assert {item.prompt for item in chosen} == {"p1", "p2"}
     assert counts["prompts_beyond_cap"] == counts["no_pair_fewer_than_two_candidates"] == 1
     assert counts["candidates_unscored"] == 1
     rows = [verdict("tied", "a", "b", "Tie"), *(verdict(f"p{n}", "a", "b", "Image A") for n in range(4))]
-    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2}, "sref")
+    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2})
     assert [item.prompt for item in chosen] == ["p0", "p1"]
     assert counts["prompts_beyond_cap"] == 2
 
@@ -59,14 +59,14 @@ def test_the_cap_counts_prompts_that_gave_a_pair_and_one_without_says_why() -> N
 def test_truth_counts_equal_damage_as_not_right() -> None:
     pairs = [tiers.TrainingPair("a", "b", "elite_over_failure", 1.0)] * 3
     damages = [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}, {"a": None, "b": 1.0}]
-    chosen = [train_pairs.Chosen("p", "t", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
+    chosen = [train_pairs.Chosen("p", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
     assert (known := train_pairs.truth(chosen)) == {"right": 1, "equal": 1, "unknown": 1}
     assert train_pairs.share_right(known) == 0.5
 
 
 def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
     annotations = [row for key in keys for row in prompt(key)]
-    chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, "subject_add", RULES)
+    chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, RULES)
     return train_pairs.to_rows(chosen, dict.fromkeys(keys, "Add a cup."), [row | HASHED for row in annotations], seed)
 
 
@@ -85,7 +85,7 @@ def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -
 def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
     models = [f"{'m' * 45}{n}" for n in range(3)]
     pairs = [tiers.TrainingPair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
-    chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
+    chosen = [train_pairs.Chosen("p" * 120, pair, dict.fromkeys(models)) for pair in pairs]
     edits = [{"key": "p" * 120, "model": model} | HASHED for model in models]
     rows = train_pairs.to_rows(chosen, {"p" * 120: "Add a cup."}, edits, seed=42)
     records.check("train_pairs", rows, "pairs")
@@ -108,7 +108,7 @@ def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> No
     rows += [verdict("p1", "a", "copy", "Image B")]
     rows += [verdict("p2", "a", "b", None, "failed"), verdict("p2", "a", "c", None, "unasked")]
     changes = [change("p1", "a", 5.0), change("p1", "copy", 0.0), change("p1", "b", None), change("p2", "copy", 0.0)]
-    chosen, counts = train_pairs.choose_judged(rows, changes, SETTING, "style_transfer")
+    chosen, counts = train_pairs.choose_judged(rows, changes, SETTING)
     assert [(item.pair.winner, item.pair.loser) for item in chosen] == [("a", "b"), ("c", "a")]
     assert {(item.pair.tiers, item.pair.margin) for item in chosen} == {("judged", None)}
     assert chosen[0].damage == {"a": 1.0, "b": None}
@@ -119,10 +119,10 @@ def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> No
 def test_prompts_without_verdicts_are_counted() -> None:
     failed = [change("p2", model, None) | {"status": "failed"} for model in "ab"]
     rows, annotations = [verdict("p1", "a", "b", "Image A")], [change("p1", "a", 5.0), change("p1", "b", 5.0), *failed]
-    _, counts = train_pairs.choose_judged(rows, annotations, SETTING, "sref")
+    _, counts = train_pairs.choose_judged(rows, annotations, SETTING)
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
-    _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
+    _, counts = train_pairs.choose_judged([], failed, SETTING)
     assert train_pairs.report({"sref": (counts, Counter(), Counter())})["prompts_without_pair"] == 1
 
 
@@ -144,7 +144,7 @@ def test_one_task_after_the_other_is_read_and_written_measured_or_judged(workdir
     Path("params.yaml").write_text(yaml.safe_dump(values))
     for task in values["tasks"]:
         pool = {"key": "p", "task": task, "edit": None, "image": b"i", "instruction": "x", "origin": None}
-        known = {"task": task, "reason": None, "edited_area_ratio": 0.1} | HASHED
+        known = HASHED | {"task": task, "reason": None, "edited_area_ratio": 0.1}
         records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
         edits = [annotation("p", model, 0.5, 1.0) for model in "ab"] if task in judged else prompt("p")
         records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")

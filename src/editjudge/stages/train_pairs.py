@@ -28,13 +28,12 @@ class Chosen:
     """A pair of candidates of one prompt."""
 
     prompt: str
-    task: str
     pair: tiers.TrainingPair
     damage: Damages
 
 
 def choose(
-    annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str, rules: Sequence[tiers.AreaRule]
+    annotations: Iterable[records.Row], setting: Mapping[str, Any], rules: Sequence[tiers.AreaRule]
 ) -> tuple[list[Chosen], Counter]:
     """The pairs of a task with measures, and counts of what was left out and why.
 
@@ -47,12 +46,10 @@ def choose(
         counts.update(left_out)
         return pairs, {row["model"]: row["damage"] for row in rows}
 
-    return _choose(annotations, pairs_of, setting["prompts_per_task"], task)
+    return _choose(annotations, pairs_of, setting["prompts_per_task"])
 
 
-def choose_judged(
-    verdicts: Rows, annotations: Rows, setting: Mapping[str, Any], task: str
-) -> tuple[list[Chosen], Counter]:
+def choose_judged(verdicts: Rows, annotations: Rows, setting: Mapping[str, Any]) -> tuple[list[Chosen], Counter]:
     """The pairs of a task that VLM judges compared, and counts of what was left out and why.
 
     A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
@@ -76,7 +73,7 @@ def choose_judged(
                 pairs.append(tiers.TrainingPair(winner, loser, tiers.JUDGED, None))
         return pairs, {row[f"model_{side}"]: row[f"damage_{side}"] for row in rows for side in "ab"}
 
-    chosen, counts = _choose(verdicts, pairs_of, setting["prompts_per_task"], task)
+    chosen, counts = _choose(verdicts, pairs_of, setting["prompts_per_task"])
     bare = {row["key"] for row in annotations} - {row["key"] for row in verdicts}
     failed = sum(row["status"] == "failed" for row in annotations)
     more = {"prompts": len(bare), "no_pair_fewer_than_two_candidates": len(bare), "candidates_failed": failed}
@@ -88,7 +85,6 @@ def _choose(
     rows: Iterable[records.Row],
     pairs_of: Callable[[Rows, Counter], tuple[Sequence[tiers.TrainingPair], Damages]],
     most: int,
-    task: str,
 ) -> tuple[list[Chosen], Counter]:
     """What `pairs_of` each prompt's rows, prompt by prompt in the rows' order, up to `most` prompts with a pair."""
     chosen: list[Chosen] = []
@@ -99,7 +95,7 @@ def _choose(
             continue
         pairs, damages = pairs_of(its, counts)
         counts.update(prompts=1, prompts_with_pair=int(bool(pairs)))
-        chosen += [Chosen(key, task, pair, {m: damages[m] for m in (pair.winner, pair.loser)}) for pair in pairs]
+        chosen += [Chosen(key, pair, {m: damages[m] for m in (pair.winner, pair.loser)}) for pair in pairs]
     return chosen, counts
 
 
@@ -112,20 +108,21 @@ def to_rows(
 ) -> Rows:
     """Training pairs of a task, A and B drawn from the seed.
 
-    instructions: by prompt. annotations: of the task, which have the images' SHA-256. more: {name, sha256} of the other
+    instructions: by prompt. annotations: of the task, with the images' SHA-256. more: {name, sha256} of the other
     pictures that a prompt's edits are made from."""
     rows, edits = [], {(row["key"], row["model"]): row for row in annotations}
     for item in chosen:
         pair, where = item.pair, item.prompt
-        key = keys.plain(f"{item.prompt}.{pair.winner}.{pair.loser}")
+        key = keys.plain(f"{where}.{pair.winner}.{pair.loser}")
         rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
         a, b = (pair.loser, pair.winner) if rng.random() < 0.5 else (pair.winner, pair.loser)
-        row: records.Row = {"key": key, "prompt": item.prompt, "task": item.task, "instruction": instructions[where]}
+        first, second = edits[where, a], edits[where, b]
+        row: records.Row = {"key": key, "prompt": where, "task": first["task"], "instruction": instructions[where]}
         row |= {"winner": "Image A" if a == pair.winner else "Image B", "model_a": a, "model_b": b}
         row |= {"tiers": pair.tiers, "margin": None if pair.margin is None else round(pair.margin, 6)}
         row |= {"damage_a": item.damage[a], "damage_b": item.damage[b]}
-        row |= {"source_sha256": edits[where, a]["source_sha256"]}
-        row |= {f"sha256_{side}": edits[where, model]["edit_sha256"] for side, model in (("a", a), ("b", b))}
+        row |= {"source_sha256": first["source_sha256"]}
+        row |= {"sha256_a": first["edit_sha256"], "sha256_b": second["edit_sha256"]}
         rows.append(row | ({"shown": more[where]} if more and where in more else {}))
     return rows
 
@@ -190,10 +187,10 @@ def run() -> None:
         for task in recipes:
             annotations = records.read(Path(f"data/annotations/{task}.parquet"), "annotations")
             if task in rules:
-                chosen, counts = choose(annotations, setting, task, rules[task])
+                chosen, counts = choose(annotations, setting, rules[task])
             else:
                 verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
-                chosen, counts = choose_judged(verdicts, annotations, setting, task)
+                chosen, counts = choose_judged(verdicts, annotations, setting)
             tallies[task] = counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
             asked, more = in_pool(task)
             for row in to_rows(chosen, asked, annotations, setting["seed"], more):
