@@ -40,7 +40,7 @@ def counts(groups: Sequence[Group], rules: Sequence[tiers.AreaRule], mode: str, 
     pairs = right = known = possible = 0
     for candidates, damages in groups:
         possible += comb(len(candidates), 2)
-        for pair in tiers.build_pairs(candidates, rules, mode=mode, margin=margin).pairs:
+        for pair in tiers.build_pairs(candidates, rules, mode=mode, margin=margin)[0]:
             won, lost = damages[pair.winner], damages[pair.loser]
             pairs += 1
             if won is not None and lost is not None:

@@ -148,7 +148,7 @@ def test_a_file_of_the_published_system_is_read(annotated: list[records.Row]) ->
     assert bad["change"] is None
     rule = tiers.AreaRule("edit_area", "face_ID_sim", 1, 0.6, -0.2)
     assert len(tiers.edited([bad, good], 1.0, tiers.Counter())) == 2, "an unknown change is no reason to leave it out"
-    assert tiers.build_pairs(tiers.edited([bad, good], 1.0, tiers.Counter()), [rule], mode="three_tiers").reason
+    assert tiers.build_pairs(tiers.edited([bad, good], 1.0, tiers.Counter()), [rule], mode="three_tiers")[0] == []
     for text, told in (
         (json.dumps({"key": "a", "results": {"winner": "Image A"}}), "line 1: a pair that a VLM judged"),
         (json.dumps({"key": "a", "results": [{}]}), "line 1: a result with edited_image_path expected"),

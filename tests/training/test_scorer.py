@@ -153,14 +153,12 @@ def test_data_that_teaches_nothing_and_settings_that_do_not_fit(train: Train, sc
         train(lessons.scorer(), ties, tmp_path / "s")
     with pytest.raises(UserError, match="head_shared: the prompt brief looks once"):
         train(lessons.scorer(head_shared=True), scored, tmp_path / "s")
-    with pytest.raises(UserError, match="loss uncertainty needs the head gaussian"):
-        lessons.scorer(head="score")
     assert not (tmp_path / "s").exists()
 
 
-def test_broken_scorers_are_refused_and_broken_images_unscored(train, scored, tmp_path, pictures):
+def test_broken_scorers_are_refused_and_broken_images_unscored(base_dir: Path, tmp_path: Path):
     folder = tmp_path / "s"
-    train(lessons.scorer(max_steps=1, held_out_share=0.0), scored, folder)
+    lessons.write_scorer(base_dir, folder)
     good = Edit("Remove the cup <|Reward|>", png(1), png(2))
     loaded = CheckpointScorer.load(folder, batch_size=2)
     found = loaded.score([good, replace(good, edited=b"nothing"), good, replace(good, source=png(1, 201, 1)), good])

@@ -76,12 +76,8 @@ def augmented(rgb: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def sequence_score(k: int, first: int, last: int) -> float:
-    """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input.
-
-    0 for k <= first, (k - first) / (last - first) between, 1 at last, 0.5 beyond, where more was done than was asked.
-    """
-    if not 0 <= first < last:
-        raise ValueError(f"0 <= first < last expected, not {first} and {last}")
+    """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input, and
+    last > first: 0 up to it, then a share of the turns, 1 at last, 0.5 beyond, where more was done than was asked."""
     return 0.5 if k > last else max(k - first, 0) / (last - first)
 
 
@@ -127,15 +123,14 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[record
         kinds.append(FeatureSetting(kind="dino_i", model=setting.dino, against="truth", **options))
     scorers = {each.kind: FeatureScorer("scorer_data", each) for each in kinds}
     for task in setting.tasks:
-        pool, candidates = Path(f"data/pools/{task}.parquet"), dict[str, dict[str, records.Row]]()
-        for editor in setting.editors:
-            edits = records.iterate(Path(f"data/candidates/{editor}/{task}.parquet"), "candidates", "image")
-            candidates[editor] = {each["key"]: each for each in edits}
-        for prompts in records.in_groups(records.iterate(pool, "pools", "image")):
+        pool = Path(f"data/pools/{task}.parquet")
+        files = [Path(f"data/candidates/{editor}/{task}.parquet") for editor in setting.editors]
+        edits = [records.iterate(file, "candidates", "image") for file in files]
+        for group in records.in_groups(records.beside(records.iterate(pool, "pools", "image"), edits)):
             shown = list[tuple[records.Row, str, Edit, EditFeatures]]()
-            for prompt in prompts:
+            for prompt, own_edits in group:
                 key, source, asked = prompt["key"], prompt["image"], prompt["instruction"]
-                made = {editor: edits[key] for editor, edits in candidates.items() if key in edits}
+                made = {each["model"]: each for each in own_edits}
                 if records.references(prompt):  # a scorer looks at one
                     dropped["several source images"] += len(made)
                     continue

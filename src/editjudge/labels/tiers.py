@@ -9,7 +9,7 @@ why."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeAlias
@@ -137,31 +137,13 @@ class MeasuredEdit:
 
 @dataclass(frozen=True)
 class TrainingPair:
-    """A pair that stands.
-
-    tiers: such as "elite_over_failure", or JUDGED; margin: winner's global z less the loser's, None for a judged pair.
-    """
+    """A pair that stands. tiers: such as "elite_over_failure", or JUDGED. margin: the winner's global z less the
+    loser's; None for a judged pair."""
 
     winner: str
     loser: str
     tiers: str
     margin: float | None
-
-
-@dataclass(frozen=True)
-class PromptPairs:
-    """What a prompt gave.
-
-    pairs: ordered by the two models' names, whichever of them won.
-    dropped: how many pairs of scored candidates fell, each counted once, under the first that holds of "same_tier",
-    "mode", "margin", "pareto", "no_secondary_comparable" and "votes".
-    reason: why there is no pair: "fewer_than_two_candidates", "no_area_varies" or "no_pair_stands"; else None.
-    unscored: models left out because a primary measure has no value, in order of their names."""
-
-    pairs: tuple[TrainingPair, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    reason: str | None = None
-    unscored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,27 +173,32 @@ def edited(rows: Iterable[Mapping[str, Any]], least_change: float, counts: Count
 
 def build_pairs(
     candidates: Iterable[MeasuredEdit], rules: Sequence[AreaRule], *, mode: str, margin: float = 0.3
-) -> PromptPairs:
-    """The training pairs among one prompt's candidates; independent of the candidates' order.
+) -> tuple[list[TrainingPair], Counter[str]]:
+    """The training pairs among one prompt's candidates, ordered by the two models' names, whichever of them won, and
+    counts of what was left out; both are independent of the candidates' order.
 
     mode: "head_tail" keeps elite over failure alone, "three_tiers" also normal over failure and elite over normal.
     margin: least difference of the global z for elite over normal.
+    Counts: candidates_unscored, which lack a primary measure; no_pair_fewer_than_two_candidates, no_pair_no_area_varies
+    or no_pair_no_pair_stands, where there is no pair; and of the pairs of scored candidates that fell, each under the
+    first that holds, dropped_same_tier, dropped_mode, dropped_margin, dropped_pareto, dropped_no_secondary_comparable
+    and dropped_votes.
 
     Raises ValueError for a value that is NaN or infinite."""
     ordered = sorted(candidates, key=lambda candidate: candidate.model)
     scored, _ = counted(ordered, rules)
-    unscored = tuple(c.model for c in ordered if c not in scored)
+    pairs, left_out = [], Counter(candidates_unscored=len(ordered) - len(scored))
     graded, counting = grade(ordered, rules)
-    if not graded:
-        return PromptPairs((), {}, "fewer_than_two_candidates" if len(scored) < 2 else "no_area_varies", unscored)
-    pairs, dropped = [], Counter[str]()
     for better, worse, objection in compared(graded, counting, mode, margin):
         if objection is None:
             named = better.candidate.model, worse.candidate.model, f"{better.tier}_over_{worse.tier}"
             pairs.append(TrainingPair(*named, better.z - worse.z))
         else:
-            dropped[objection] += 1
-    return PromptPairs(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
+            left_out[f"dropped_{objection}"] += 1
+    if not pairs:
+        why = "no_pair_stands" if graded else "no_area_varies" if len(scored) > 1 else "fewer_than_two_candidates"
+        left_out[f"no_pair_{why}"] = 1
+    return pairs, left_out
 
 
 def counted(
@@ -247,9 +234,9 @@ def grade(candidates: Sequence[MeasuredEdit], rules: Sequence[AreaRule]) -> tupl
 def compared(
     graded: Sequence[Graded], rules: Sequence[AreaRule], mode: str, margin: float
 ) -> Iterator[tuple[Graded, Graded, str | None]]:
-    """Every two candidates, that of the better tier first, and why they are no pair, as `dropped` of PromptPairs.
+    """Every two candidates, that of the better tier first, and why they are no pair, see `build_pairs`; None: they are.
 
-    None in its place: they are one. rules: those that count; mode, margin: as in `build_pairs`."""
+    rules: those that count; mode, margin: as in `build_pairs`."""
     for a, b in combinations(graded, 2):
         better, worse = (a, b) if _RANK[a.tier] > _RANK[b.tier] else (b, a)
         yield better, worse, _objection(better, worse, rules, mode, margin)

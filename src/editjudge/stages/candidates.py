@@ -138,7 +138,8 @@ def edit_all(
             if name in wanted:
                 wanted.remove(name)
                 row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
-                instruction = with_score(row["instruction"], getattr(setting, "ask", None))
+                ask = None if isinstance(setting, settings.ProceduralSetting) else setting.ask
+                instruction = with_score(row["instruction"], ask)
                 more = tuple(records.references(row).values())
                 yield name, Request(row["key"], instruction, row["image"], row["edit"], prompt.use, seed, more)
 
@@ -177,8 +178,8 @@ def name_of(prompt: EditPrompt, model: str, setting: Making, code: str) -> str:
     """The fingerprint of all that an edit depends on."""
     row, more = prompt.row, records.references(prompt.row).values()
     asked = row["key"], row["task"], row["instruction"], row["edit"], bytes(row["image"]), *map(bytes, more)
-    most = getattr(setting, "sources", None)
-    too_many = [most] if most and len(more) >= most else []  # another number lets it be asked
+    most = setting.sources if isinstance(setting, settings.ApiSetting) else len(more) + 1
+    too_many = [most] if len(more) >= most else []  # another number lets it be asked
     return resume.fingerprint(code, model, prompt.use, settings.decides(setting, prompt.use), *asked, *too_many)
 
 

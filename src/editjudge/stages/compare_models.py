@@ -76,30 +76,20 @@ def within(budget: int, pairs: Sequence[Pair], seed: int) -> list[Pair]:
     return [pairs[n] for n in sorted(at[prompts[p], *two[q]] for p, q in chosen)]
 
 
-def match_key(prompt: str, a: str, b: str) -> str:
-    """The reference's key of a match."""
-    return f"{prompt}_pair_{a}_vs_{b}"
-
-
-def ask(
-    judge: Judge,
-    pairs: Sequence[Pair],
-    gallery: Gallery,
-    recipes: Mapping[str, Recipe],
-    models: SlotSetting,
-    dimension: Dimension = CONSISTENCY,
-) -> list[BothOrders]:
-    """The judge's answers, in the order of the pairs."""
+def questions_of(
+    pairs: Sequence[Pair], gallery: Gallery, recipes: Mapping[str, Recipe], models: SlotSetting
+) -> list[Question]:
+    """One a pair, in their order; a match has the reference's key."""
     questions = []
     for p, a, b in pairs:
-        key, (first, second) = match_key(p["key"], a, b), (gallery[m][p["key"]]["image"] for m in (a, b))
+        key, (first, second) = f"{p['key']}_pair_{a}_vs_{b}", (gallery[m][p["key"]]["image"] for m in (a, b))
         context = None
         if p.get("regions") is not None and p["task"] in recipes:
             boxes, masks = of_rows(p["regions"])
             context = Context(recipes[p["task"]], boxes, models, masks)
         images = p["source_image"]["bytes"], first, second
         questions.append(Question(key, p["instruction"], *images, context=context, task=p["task"]))
-    return judge.compare(questions, dimension)
+    return questions
 
 
 def to_matches(
@@ -108,7 +98,7 @@ def to_matches(
     """One row a match; model A is the first image of the forward order."""
     rows = []
     for (p, a, b), answer in zip(pairs, answers, strict=True):
-        row = {"key": match_key(p["key"], a, b), "prompt": p["key"], "origin": p.get("origin"), "task": p["task"]}
+        row = {"key": answer.forward.key, "prompt": p["key"], "origin": p.get("origin"), "task": p["task"]}
         row |= {"judge": judge, "dimension": about, "model_a": a, "model_b": b}
         row |= {f"damage_{side}": gallery[model][p["key"]]["damage"] for side, model in (("a", a), ("b", b))}
         rows.append(row | answer.columns() | answer.score_columns())
@@ -158,12 +148,13 @@ def ask_judges(
     dimensions: Mapping[str, Sequence[Dimension]],
 ) -> Rows:
     """The matches of each judge about its dimensions, each with the plan's whole budget."""
-    recipes, models, matches = load_recipes(values["tasks"]), section(values, "measures", SlotSetting), []
-    asked = within(plan.budget, pairs, plan.seed)
+    asked, matches = within(plan.budget, pairs, plan.seed), []
+    recipes, models = load_recipes(values["tasks"]), section(values, "measures", SlotSetting)
+    questions = questions_of(asked, gallery, recipes, models)
     for judge, opened in judges.items():
         with opened:
             for name in dimensions[judge]:
-                answers = ask(opened, asked, gallery, recipes, models, name)
+                answers = opened.compare(questions, name)
                 rows = to_matches(judge, asked, answers, gallery, name)
                 matches += [row | {"said": opened.said(each)} for row, each in zip(rows, answers, strict=True)]
     return matches

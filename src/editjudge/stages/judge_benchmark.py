@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from editjudge.benchmarks import report
@@ -57,7 +56,7 @@ def summary(
     items: Sequence[Item],
     verdicts: Mapping[str, Rows],
     accounts: Mapping[str, Account],
-    silent: Mapping[str, int] = MappingProxyType({}),
+    silent: Mapping[str, int],
 ) -> dict[str, Any]:
     """metrics/benchmarks/<benchmark>.json. silent: how many rows each judge said nothing about, see `ask_judges`."""
     found = report.summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
@@ -113,10 +112,7 @@ def ask(
 
 
 def ask_judges(
-    judges: Mapping[str, Judge],
-    items: Sequence[Item],
-    recipes: Mapping[str, Recipe] = MappingProxyType({}),
-    models: SlotSetting = SlotSetting(),  # noqa: B008  (frozen)
+    judges: Mapping[str, Judge], items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting
 ) -> tuple[dict[str, Rows], dict[str, int]]:
     """`ask` of every judge, one at a time."""
     verdicts, silent = dict[str, Rows](), dict[str, int]()

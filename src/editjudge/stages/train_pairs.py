@@ -28,13 +28,12 @@ class Chosen:
     """A pair of candidates of one prompt."""
 
     prompt: str
-    task: str
     pair: tiers.TrainingPair
     damage: Damages
 
 
 def choose(
-    annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str, rules: Sequence[tiers.AreaRule]
+    annotations: Iterable[records.Row], setting: Mapping[str, Any], rules: Sequence[tiers.AreaRule]
 ) -> tuple[list[Chosen], Counter]:
     """The pairs of a task with measures, and counts of what was left out and why.
 
@@ -43,25 +42,19 @@ def choose(
 
     def pairs_of(rows: Rows, counts: Counter) -> tuple[Sequence[tiers.TrainingPair], Damages]:
         candidates = tiers.edited(rows, setting["least_change"], counts)
-        outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
-        counts["candidates_unscored"] += len(outcome.unscored)
-        if outcome.reason is not None:
-            counts[f"no_pair_{outcome.reason}"] += 1
-        counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
-        return outcome.pairs, {row["model"]: row["damage"] for row in rows}
+        pairs, left_out = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
+        counts.update(left_out)
+        return pairs, {row["model"]: row["damage"] for row in rows}
 
-    return _choose(annotations, pairs_of, setting["prompts_per_task"], task)
+    return _choose(annotations, pairs_of, setting["prompts_per_task"])
 
 
-def choose_judged(
-    verdicts: Iterable[records.Row], annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str
-) -> tuple[list[Chosen], Counter]:
+def choose_judged(verdicts: Rows, annotations: Rows, setting: Mapping[str, Any]) -> tuple[list[Chosen], Counter]:
     """The pairs of a task that VLM judges compared, and counts of what was left out and why.
 
     A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
     `least_change`, as the task's annotations say; see `choose`, also for the cap. Prompts of which no pair could be
     asked for want of edits are counted as where measures decide."""
-    annotations, verdicts = list(annotations), list(verdicts)
     changes = {(row["key"], row["model"]): row["change"] for row in annotations}
 
     def pairs_of(rows: Rows, counts: Counter) -> tuple[Sequence[tiers.TrainingPair], Damages]:
@@ -80,7 +73,7 @@ def choose_judged(
                 pairs.append(tiers.TrainingPair(winner, loser, tiers.JUDGED, None))
         return pairs, {row[f"model_{side}"]: row[f"damage_{side}"] for row in rows for side in "ab"}
 
-    chosen, counts = _choose(verdicts, pairs_of, setting["prompts_per_task"], task)
+    chosen, counts = _choose(verdicts, pairs_of, setting["prompts_per_task"])
     bare = {row["key"] for row in annotations} - {row["key"] for row in verdicts}
     failed = sum(row["status"] == "failed" for row in annotations)
     more = {"prompts": len(bare), "no_pair_fewer_than_two_candidates": len(bare), "candidates_failed": failed}
@@ -92,7 +85,6 @@ def _choose(
     rows: Iterable[records.Row],
     pairs_of: Callable[[Rows, Counter], tuple[Sequence[tiers.TrainingPair], Damages]],
     most: int,
-    task: str,
 ) -> tuple[list[Chosen], Counter]:
     """What `pairs_of` each prompt's rows, prompt by prompt in the rows' order, up to `most` prompts with a pair."""
     chosen: list[Chosen] = []
@@ -103,47 +95,47 @@ def _choose(
             continue
         pairs, damages = pairs_of(its, counts)
         counts.update(prompts=1, prompts_with_pair=int(bool(pairs)))
-        chosen += [Chosen(key, task, pair, {m: damages[m] for m in (pair.winner, pair.loser)}) for pair in pairs]
+        chosen += [Chosen(key, pair, {m: damages[m] for m in (pair.winner, pair.loser)}) for pair in pairs]
     return chosen, counts
 
 
 def to_rows(
     chosen: Iterable[Chosen],
-    instructions: Mapping[tuple[str, str], str],
-    sums: Mapping[tuple[str, str, str], tuple[str, str]],
+    instructions: Mapping[str, str],
+    annotations: Rows,
     seed: int,
-    more: Mapping[tuple[str, str], Rows] | None = None,
+    more: Mapping[str, Rows] | None = None,
 ) -> Rows:
-    """Training pairs, A and B drawn from the seed.
+    """Training pairs of a task, A and B drawn from the seed.
 
-    instructions: by task and prompt. sums: SHA-256 of source and edit, also by model. more: {name, sha256} of the other
+    instructions: by prompt. annotations: of the task, with the images' SHA-256. more: {name, sha256} of the other
     pictures that a prompt's edits are made from."""
-    rows = []
+    rows, edits = [], {(row["key"], row["model"]): row for row in annotations}
     for item in chosen:
-        pair, where = item.pair, (item.task, item.prompt)
-        key = keys.plain(f"{item.prompt}.{pair.winner}.{pair.loser}")
+        pair, where = item.pair, item.prompt
+        key = keys.plain(f"{where}.{pair.winner}.{pair.loser}")
         rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
         a, b = (pair.loser, pair.winner) if rng.random() < 0.5 else (pair.winner, pair.loser)
-        row: records.Row = {"key": key, "prompt": item.prompt, "task": item.task, "instruction": instructions[where]}
+        first, second = edits[where, a], edits[where, b]
+        row: records.Row = {"key": key, "prompt": where, "task": first["task"], "instruction": instructions[where]}
         row |= {"winner": "Image A" if a == pair.winner else "Image B", "model_a": a, "model_b": b}
         row |= {"tiers": pair.tiers, "margin": None if pair.margin is None else round(pair.margin, 6)}
         row |= {"damage_a": item.damage[a], "damage_b": item.damage[b]}
-        source, edit_a = sums[*where, a]
-        row |= {"source_sha256": source, "sha256_a": edit_a, "sha256_b": sums[*where, b][1]}
+        row |= {"source_sha256": first["source_sha256"]}
+        row |= {"sha256_a": first["edit_sha256"], "sha256_b": second["edit_sha256"]}
         rows.append(row | ({"shown": more[where]} if more and where in more else {}))
     return rows
 
 
-def in_pool(task: str) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], Rows]]:
+def in_pool(task: str) -> tuple[dict[str, str], dict[str, Rows]]:
     """The instructions of a task's prompts, and {name, sha256} of their sources behind the first, if there are any."""
-    asked, more, file = dict[tuple[str, str], str](), dict[tuple[str, str], Rows](), Path(f"data/pools/{task}.parquet")
+    asked, more, file = dict[str, str](), dict[str, Rows](), Path(f"data/pools/{task}.parquet")
     columns = [name for name in ("key", "instruction", "shown") if name in pq.read_schema(file).names]
     for batch in pq.ParquetFile(file).iter_batches(records.ROW_GROUP, columns=columns):
         for row in batch.to_pylist():
-            where, shown = (task, row["key"]), records.references(row).items()
-            asked[where] = row["instruction"]
-            if shown:
-                more[where] = [{"name": name, "sha256": sha256(bytes(image)).hexdigest()} for name, image in shown]
+            asked[row["key"]] = row["instruction"]
+            if shown := records.references(row).items():
+                more[row["key"]] = [{"name": name, "sha256": sha256(bytes(image)).hexdigest()} for name, image in shown]
     return asked, more
 
 
@@ -185,17 +177,6 @@ def report(tallies: Mapping[str, tuple[Counter, Counter[str], Counter[str]]]) ->
     }
 
 
-def pairs_of_task(
-    task: str, rules: Sequence[tiers.AreaRule] | None, setting: Mapping[str, Any]
-) -> tuple[list[Chosen], Counter]:
-    """The pairs of a task, from its files, and counts of what was left out. rules: None where VLMs judge."""
-    annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
-    if rules is not None:
-        return choose(annotations, setting, task, rules)
-    verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
-    return choose_judged(verdicts, annotations, setting, task)
-
-
 def run() -> None:
     values, tallies = params.load(), {}
     setting = vars(section(values, "train_pairs", tiers.PairsSetting))
@@ -204,13 +185,15 @@ def run() -> None:
     rules = {task: tiers.rules_in(values, recipe) for task, recipe in recipes.items() if recipe.judge is None}
     with records.row_writer(Path("data/train_pairs.parquet"), "train_pairs") as out:
         for task in recipes:
-            chosen, counts = pairs_of_task(task, rules.get(task), setting)
+            annotations = records.read(Path(f"data/annotations/{task}.parquet"), "annotations")
+            if task in rules:
+                chosen, counts = choose(annotations, setting, rules[task])
+            else:
+                verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+                chosen, counts = choose_judged(verdicts, annotations, setting)
             tallies[task] = counts, truth(chosen), Counter(item.pair.tiers for item in chosen)
             asked, more = in_pool(task)
-            columns = ["key", "model", "source_sha256", "edit_sha256"]
-            images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
-            sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in images}
-            for row in to_rows(chosen, asked, sums, setting["seed"], more):
+            for row in to_rows(chosen, asked, annotations, setting["seed"], more):
                 out.add(row)
     records.write_details(Path("metrics/train_pairs.json"), report(tallies))
     if without := [task for task, (*_, its) in tallies.items() if not its]:

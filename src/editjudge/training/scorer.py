@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid, softplus
 from transformers import set_seed
 
 from editjudge.core.errors import FileError
+from editjudge.core.winner import SIGNS
 from editjudge.judges.scorers import checkpoint
 from editjudge.judges.scorers import model as asking
 from editjudge.judges.scorers.questions import ScorerPrompt
@@ -81,9 +82,8 @@ class Targets:
         scores = torch.tensor([row["scores"] for row in rows], dtype=torch.float32).unflatten(1, (2, -1))
         gap = scores[:, 0] - scores[:, 1]
         sign = torch.where(gap.isnan(), gap, gap.sign())  # torch's sign of nan is 0
-        known = {"Image A": 1.0, "Tie": 0.0, "Image B": -1.0}
         for n, row in enumerate(rows):
-            sign[n, -1] = known.get(row["winner"], sign[n, -1].item())
+            sign[n, -1] = SIGNS.get(row["winner"], sign[n, -1].item())
         fillers = [row["filler"] for row in rows]
         scores[fillers], sign[fillers] = UNKNOWN, UNKNOWN
         return cls(scores, sign)
