@@ -1,6 +1,5 @@
 """The measures of many images: settings, models behind slots, what is left out, bad images, runs that are killed."""
 
-import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ import torch
 import yaml
 from in_process import alone
 from killing import alive, wait_until
-from pictures import bomb
+from pictures import bomb, encoded
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -280,12 +279,6 @@ def test_a_stage_ends_with_one_line_for_a_missing_weight(workdir: Path, monkeypa
     with pytest.raises(SystemExit, match=r"^annotate: measures\.depth: no folder \./nowhere"):
         stage(annotate.__doc__, annotate.run, "task")
     assert not (workdir / "work").exists()
-
-
-def encoded(image: Image.Image, form: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason(photo, tmp_path) -> None:

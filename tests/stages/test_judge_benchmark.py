@@ -65,7 +65,7 @@ def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
     assert said == [("k", A, None), ("b", None, "image 'x.png' is not in pictures")]
     accuracy = report.judge_report(items, rows)["accuracy"]
     assert (accuracy["n"], accuracy["unparsed"], accuracy["accuracy"]) == (2, 1, 0.5)
-    summary = judge_benchmark.summary("bench", {"form": "genai"}, items, {"j": rows}, {})
+    summary = judge_benchmark.summary("bench", {"form": "genai"}, items, {"j": rows}, {}, {})
     assert summary["benchmark"][0]["failed"] == 2
     assert summary["benchmark"][0]["items"] == 3
 
@@ -403,7 +403,9 @@ def test_a_judge_is_asked_about_what_the_benchmark_measures(workdir: Path) -> No
     shown = {"instruction": "q0", "source": asked.source, "a": asked.a, "b": asked.b}
     items = [item(name, dimension=name, **shown) for name in names]
     with chat_server(bodies=True) as server:
-        found, _ = judge_benchmark.ask_judges(opening.open_judges({"gpt": setting(server.url)}), items)
+        found, _ = judge_benchmark.ask_judges(
+            opening.open_judges({"gpt": setting(server.url)}), items, {}, SlotSetting()
+        )
         bodies = server.log()["bodies"]
     assert len(bodies) == 2 * len({*names.values()}), "the same question once"
     for words in {*names.values()}:

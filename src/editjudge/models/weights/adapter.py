@@ -10,9 +10,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from editjudge.core import params
+from editjudge.core import params, strict_json
 from editjudge.core.errors import FileError
-from editjudge.models.endpoint.replies import no_number
 
 PROCESSOR, IMAGES, WEIGHTS = "processor_config.json", "preprocessor_config.json", "adapter_model.safetensors"
 ADAPTER = "adapter_config.json"
@@ -45,7 +44,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileError(f"{path} is missing or no file")
     try:
-        value = json.loads(path.read_bytes(), parse_constant=no_number)
+        value = strict_json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is no JSON: {error}") from error
     if not isinstance(value, dict):
