@@ -54,6 +54,7 @@ def serve():
             return
         own.close()
         asked.close()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         said, given, *_ = socket.recv_fds(its, 1 << 20, 9)
         if said:
             command, environment, numbers = json.loads(said)
@@ -78,6 +79,7 @@ def serve():
         if os.fork():
             asked.close()
             continue
+        listening.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         said, files, *_ = socket.recv_fds(asked, 1 << 20, 3)
         folder, environment, sys.executable, (kind, *sys.argv) = json.loads(said)

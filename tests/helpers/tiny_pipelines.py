@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from editjudge.models.chat.checkpoint import without_video
+from editjudge.editors.diffusers.mends import STAND_INS
 
 QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 CHAT = """{% for message in messages %}<|im_start|>\
@@ -133,7 +133,7 @@ def qwen_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen2_5_VLForConditionalG
 
 def qwen_processor(tokenizer: Qwen2Tokenizer) -> Any:
     images = transformers.Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56)
-    return without_video(transformers.Qwen2VLProcessor)(images, tokenizer)
+    return STAND_INS["Qwen2VLProcessor"](images, tokenizer)
 
 
 def qwen_edit() -> Parts:
@@ -201,7 +201,7 @@ def qwen3_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen3VLForConditionalGen
 
 def qwen3_processor(tokenizer: Qwen2Tokenizer) -> Any:
     images = transformers.Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=512 * 512)
-    return without_video(transformers.Qwen3VLProcessor)(images, tokenizer, chat_template=CHAT)
+    return STAND_INS["Qwen3VLProcessor"](images, tokenizer, chat_template=CHAT)
 
 
 def wan_vae(latents: int, shrinks: int) -> diffusers.AutoencoderKLWan:

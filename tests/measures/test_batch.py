@@ -496,7 +496,7 @@ def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_n
 HOSTING = """
 import sys
 from functools import partial
-from multiprocessing import active_children, forkserver
+from multiprocessing import active_children
 from pathlib import Path
 from time import sleep
 

@@ -24,7 +24,7 @@ from killing import wait_until
 from editjudge.core.downloads import retry_after
 from editjudge.core.params import ParamsError
 from editjudge.engine.resume import RecordCache
-from editjudge.judges import rubrics
+from editjudge.judges import opening, rubrics
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
@@ -398,3 +398,9 @@ def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest
     model.answer_all([ChatTask(str(n), question) for n, question in enumerate(questions(60))])
     assert len(alive) == 60
     assert max(alive) <= 2 * 4 + 2
+
+
+@pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])
+def test_a_setting_is_checked_before_anything_is_asked(given: object) -> None:
+    with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
+        opening.open_judges({"gpt": given})

@@ -140,6 +140,7 @@ def test_rows_of_each_published_form_become_pairs(form: str, load: Importer, tmp
             "origins": [row["origin"] for row in rows],
             "pictures": [names[row["image"]] for row in rows],
             "boxes": [[region["box"] for region in row["regions"]] for row in rows],
+            "labels": [[region["label"] for region in row["regions"]] for row in rows],
             "more": [len(records.references(row)) for row in rows],
             "counts": {name: counts[name] for name in ("rows", "kept", "other_task", "refused")},
             "unmapped": {kind["name"]: kind["listed"] for kind in counts["unmapped"]},

@@ -18,6 +18,7 @@ import yaml
 from small_repro import arena_row
 
 from editjudge.core import records
+from editjudge.core.params import ParamsError
 from editjudge.editors import making, protocol, settings
 from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.engine import resume
@@ -116,6 +117,13 @@ def test_another_run_makes_what_changed_and_gives_the_other_files_the_same_bytes
     assert [row["key"] for row in records.read(repository / DATA[1], "candidates")] == [row["key"] for row in changed]
     counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
     assert counts | {"seconds": 0} == {"computed": 1, "reused": 6, "seconds": 0, "workers": 1, "workers_replaced": 0}
+
+
+def test_a_broken_entry_ends_its_own_model_before_anything_is_made(repository: Path, monkeypatch) -> None:
+    monkeypatch.chdir(repository)
+    with pytest.raises(ParamsError, match=r"^editors\.broken\.kind is 'perfect'; known: precise, box"):
+        candidates.run("broken")
+    assert not (repository / "data/candidates").exists()
 
 
 def test_an_editor_for_one_use_makes_no_edits_for_the_other(repository: Path, monkeypatch) -> None:

@@ -78,10 +78,8 @@ def figure(model: dict[str, Any], scores: str, name: str = "score") -> dict[str,
 
 def test_a_suite_from_its_table_to_its_board(work: Path, server: Server) -> None:
     file = suite_files.basic(Path("b"), 4)
-    raters = {"gpt": rater(server), "unfit": rater(server, rubrics="viescore_10")}
-    write_params({"s": {"form": "imgedit_basic", "path": str(file)}}, raters, unfinished={"rate": 1.0})
+    write_params({"s": {"form": "imgedit_basic", "path": str(file)}}, {"gpt": rater(server)}, unfinished={"rate": 1.0})
     found = run("s")
-    assert [each["rater"] for each in found["raters"]] == ["gpt"]
     [model] = found["raters"][0]["models"]
     assert (model["cases"], model["scored"], model["unscored"]) == (4, 2, 2)
     assert figure(model, "published")["mean"] == pytest.approx((4 + 4) / 2)
@@ -146,6 +144,25 @@ def test_each_turn_edits_what_came_of_the_one_before(work: Path) -> None:
     candidates.run("m")
     assert Path("data/suite_gallery/m/t.parquet").read_bytes() == before
     assert json.loads(Path("metrics/resume/candidates_m.json").read_text()) == {"computed": 0, "reused": 5}
+
+
+def test_gedit_v1_by_viescore_in_both_languages_and_sets(work: Path) -> None:
+    file = suite_files.gedit(Path("g"))
+    replies = {f"{task} {n} {language}": ['{"score": [8, 6]}'] for task in ("ps_human", "subject-add") for n in (0, 1)
+               for language in ("en", "cn")}  # fmt: skip
+    replies["subject-add 1 en"] = ["no idea"]
+    with chat_server(replies=replies | {"": ['{"score": [9, 9]}']}) as server:
+        raters = {"v": rater(server, rubrics="viescore_10"), "unfit": rater(server)}
+        write_params({"g": {"form": "gedit_v1", "path": str(file)}}, raters, unfinished={"rate": 1.0})
+        found = run("g")
+    assert [each["rater"] for each in found["raters"]] == ["v"]
+    [model] = found["raters"][0]["models"]
+    assert (model["scored"], model["unscored"]) == (7, 1)
+    assert [(b["language"], b["set"]) for b in model["boards"]] == [
+        ("en", "full"), ("en", "intersection"), ("cn", "full"), ("cn", "intersection")]  # fmt: skip
+    means = {each["figure"]: each["mean"] for each in model["boards"][0]["figures"]}
+    assert means == {"SC": 6.0, "PQ": 9.0, "O": pytest.approx(54**0.5, abs=1e-6)}
+    assert [each["cases"] for each in model["boards"][0]["figures"]] == [3, 3, 3]
 
 
 def test_a_model_from_elsewhere_takes_part(work: Path, server: Server) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from trl import SFTTrainer
 
 from editjudge.core.errors import UserError
+from editjudge.core.settings import read
 from editjudge.judges.protocol import Rating
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.stages import train_scorer
@@ -23,6 +24,7 @@ from editjudge.training import lesson as data
 from editjudge.training import rater, runs, trainer
 from editjudge.training.lesson import Lesson
 from editjudge.training.samples import Sample
+from editjudge.training.settings import SingleEdits, TrainRaterSetting, TrainScorerSetting
 
 Case = tuple[Callable[..., Lesson], Sequence[Sample], dict[str, Any]]
 Train = Callable[..., trainer.Trained]
@@ -215,6 +217,10 @@ def test_the_distance_of_the_expected_score_is_learnt_beside_the_words(train, ra
 def test_nothing_to_learn_from_and_settings_that_do_not_fit(train, rated, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="no row that a rater could learn from"):
         train(lessons.rater(), [replace(sample, part="test") for sample in rated], tmp_path / "x")
+    with pytest.raises(UserError, match=r"train_scorer.x.head is unknown"):
+        read("train_scorer.x", SingleEdits, lessons.RATER | {"head": "gaussian"})
+    assert isinstance(read("train_scorer.x", SingleEdits, lessons.SCORER), TrainScorerSetting)
+    assert isinstance(read("train_scorer.x", SingleEdits, lessons.RATER), TrainRaterSetting)
     ten = replace(rater.rubric_of("brief", "remove"), most=10)
     monkeypatch.setattr(rater, "rubric_of", lambda *_: ten)
     with pytest.raises(UserError, match=r"distance_weight: 10 is no token of the base: set it to 0\.0"):

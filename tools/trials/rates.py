@@ -167,7 +167,7 @@ def inputs(model: Any, kind: str, side: int, text: int) -> dict[str, Any]:
 
 
 def embedding(shape: Shape, folder: Path, words: Namespace) -> Figures:
-    """Images with an instruction, a second."""
+    """Images with an instruction, a second, their decoding from PNG in it."""
     base = base_of(shape, folder)
     modules = [{"idx": n, "name": str(n), "path": path, "type": kind} for n, (path, kind) in enumerate(SENTENCES)]
     (base / "modules.json").write_text(json.dumps(modules))

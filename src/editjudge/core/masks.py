@@ -7,6 +7,7 @@ text, or polygons [x, y, x, y, ...], several of which make a list. {bytes or pat
 object was cut out. A cell of text holds JSON or a path."""
 
 import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps
 from editjudge.core import images, regions
 from editjudge.core.reading import box, number, text
 from editjudge.core.regions import Box
-from editjudge.core.tables import RowError, listed
+from editjudge.core.tables import RowError
 
 FIELDS = ("boxes", "masks", "labels")
 Load = Callable[[str], bytes]  # of a mask's path; may raise RowError
@@ -137,6 +138,19 @@ def read_own(cells: Mapping[str, Any], load: Load, height: int, width: int) -> t
         found.append({"box": list(regions.mask_box(mask)), "mask": mask_png(mask)})
     named = labels or [""] * len(found)
     return tuple({"label": str(label)} | region for label, region in zip(named, found, strict=True))
+
+
+def listed(name: str, cell: Any) -> list[Any]:
+    """A cell as a list of regions or pictures, one alone among them. Raises RowError: it begins as JSON and is none."""
+    if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
+        try:
+            cell = json.loads(cell)
+        except (ValueError, RecursionError) as error:
+            raise RowError("wrong type", f"{name}: not JSON: {error}") from error
+    if cell is None or cell == "":
+        return []
+    alone = not isinstance(cell, list) or (cell and all(isinstance(each, (int, float)) for each in cell))
+    return [cell] if alone else list(cell)
 
 
 def _mask(given: Any, load: Load, height: int, width: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import pyarrow.parquet as pq
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as settings_class
 
@@ -17,8 +18,28 @@ from editjudge.core.keys import plain
 from editjudge.core.settings import FORBID, FileName, Text, Wrong
 from editjudge.core.tables import RowError, TableError
 
+COLUMNS, HELD, SWELLS = 1000, 1 << 26, 200  # most of a Parquet file: columns; bytes of a row group, and times its file
+
+
+def parquet(
+    file: Path, fields: tuple[str, ...] = (), wanted: tables.Wanted = lambda _: True
+) -> Iterator[tables.Values]:
+    """As `tables.parquet`. TableError: more than COLUMNS, each of which takes long, or a row group that takes more than
+    HELD bytes in memory and SWELLS times its file: images do not compress, and text tenfold."""
+    try:
+        found, size = pq.read_metadata(file), file.stat().st_size
+    except tables.BROKEN as error:
+        raise TableError(f"{file}: not readable as Parquet: {error}") from error
+    if found.num_columns > COLUMNS:
+        raise TableError(f"{file}: {found.num_columns:,} columns, more than {COLUMNS:,}")
+    for group in range(found.num_row_groups):
+        if (held := found.row_group(group).total_byte_size) > max(HELD, SWELLS * size):
+            raise TableError(f"{file}: row group {group} takes {held:,} bytes in memory, the file {size:,}")
+    yield from tables.parquet(file, fields, wanted)
+
+
 READERS: dict[str, tables.Reader] = {
-    ".parquet": tables.parquet,
+    ".parquet": parquet,
     ".arrow": tables.arrow,
     ".jsonl": tables.jsonl,
     ".csv": tables.delimited,

@@ -19,7 +19,6 @@ from editjudge.core.errors import UserError
 BATCH = 64  # rows of a Parquet file in memory at a time, or fewer:
 MOST = 1 << 28  # bytes
 LONGEST = 1 << 24  # bytes of a line
-COLUMNS, HELD, SWELLS = 1000, 1 << 26, 200  # most of a Parquet file: columns; bytes of a row group, and times its file
 TEXTS = (pa.string(), pa.large_string())
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
 BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
@@ -114,7 +113,7 @@ def opened(file: Path, *needed: str) -> pq.ParquetFile:
     """A Parquet file that has these columns. Raises TableError."""
     try:
         table = pq.ParquetFile(file)
-    except BROKEN as error:
+    except (OSError, pa.ArrowInvalid) as error:
         raise TableError(f"{file}: not readable as Parquet: {' '.join(str(error).split())}") from None
     names = table.schema_arrow.names
     if missing := [name for name in needed if name not in names]:
@@ -126,18 +125,9 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
     """The rows with the columns of `fields` that there are; none: all.
 
     wanted: whether a row is needed, from its text columns alone. A row group without such a row is read without its
-    other columns, so that rows of other tasks cost no image.
-
-    TableError: more than COLUMNS, each of which takes long, or a row group that takes more than HELD bytes in memory
-    and SWELLS times its file: images do not compress, and text tenfold."""
-    table = opened(file)
-    found, size = table.metadata, file.stat().st_size
-    if found.num_columns > COLUMNS:
-        raise TableError(f"{file}: {found.num_columns:,} columns, more than {COLUMNS:,}")
-    for group in range(found.num_row_groups):
-        if (held := found.row_group(group).total_byte_size) > max(HELD, SWELLS * size):
-            raise TableError(f"{file}: row group {group} takes {held:,} bytes in memory, the file {size:,}")
+    other columns, so that rows of other tasks cost no image."""
     try:
+        table = pq.ParquetFile(file)
         there = [name for name in table.schema_arrow.names if not fields or name in fields]
         if twice := [name for name, times in Counter(there).items() if times > 1]:
             raise TableError(f"{file}: two columns are called {twice[0]!r}")
@@ -170,19 +160,6 @@ def arrow(file: Path) -> Iterator[Values]:
                 yield from batch.to_pylist()
     except BROKEN as error:
         raise TableError(f"{file}: not readable as an Arrow stream: {error}") from error
-
-
-def listed(name: str, cell: Any) -> list[Any]:
-    """A cell as a list of regions or pictures, one alone among them. Raises RowError: it begins as JSON and is none."""
-    if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
-        try:
-            cell = json.loads(cell)
-        except (ValueError, RecursionError) as error:
-            raise RowError("wrong type", f"{name}: not JSON: {error}") from error
-    if cell is None or cell == "":
-        return []
-    alone = not isinstance(cell, list) or (cell and all(isinstance(each, (int, float)) for each in cell))
-    return [cell] if alone else list(cell)
 
 
 def delimited(file: Path, delimiter: str = ",", errors: str = "strict") -> Iterator[Values]:

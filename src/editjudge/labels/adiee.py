@@ -76,8 +76,12 @@ def augmented(rgb: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def sequence_score(k: int, first: int, last: int) -> float:
-    """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input, and
-    last > first: 0 up to it, then a share of the turns, 1 at last, 0.5 beyond, where more was done than was asked."""
+    """How much of turns first + 1 .. last image k of a multi-turn sequence has done, image `first` being the input.
+
+    0 for k <= first, (k - first) / (last - first) between, 1 at last, 0.5 beyond, where more was done than was asked.
+    """
+    if not 0 <= first < last:
+        raise ValueError(f"0 <= first < last expected, not {first} and {last}")
     return 0.5 if k > last else max(k - first, 0) / (last - first)
 
 
@@ -123,14 +127,15 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[tuple[record
         kinds.append(FeatureSetting(kind="dino_i", model=setting.dino, against="truth", **options))
     scorers = {each.kind: FeatureScorer("scorer_data", each) for each in kinds}
     for task in setting.tasks:
-        pool = Path(f"data/pools/{task}.parquet")
-        files = [Path(f"data/candidates/{editor}/{task}.parquet") for editor in setting.editors]
-        edits = [records.iterate(file, "candidates", "image") for file in files]
-        for group in records.in_groups(records.beside(records.iterate(pool, "pools", "image"), edits)):
+        pool, candidates = Path(f"data/pools/{task}.parquet"), dict[str, dict[str, records.Row]]()
+        for editor in setting.editors:
+            edits = records.iterate(Path(f"data/candidates/{editor}/{task}.parquet"), "candidates", "image")
+            candidates[editor] = {each["key"]: each for each in edits}
+        for prompts in records.in_groups(records.iterate(pool, "pools", "image")):
             shown = list[tuple[records.Row, str, Edit, EditFeatures]]()
-            for prompt, own_edits in group:
+            for prompt in prompts:
                 key, source, asked = prompt["key"], prompt["image"], prompt["instruction"]
-                made = {each["model"]: each for each in own_edits}
+                made = {editor: edits[key] for editor, edits in candidates.items() if key in edits}
                 if records.references(prompt):  # a scorer looks at one
                     dropped["several source images"] += len(made)
                     continue

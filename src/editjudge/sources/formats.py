@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from editjudge.core import masks, params, tables
-from editjudge.core.reading import Record, matching, picture, text
+from editjudge.core.reading import Record, matching, parquet, picture, text
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
 from editjudge.sources.settings import SourceSetting
@@ -220,7 +220,7 @@ def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
     given = [record.get(field)]
     cell = record.get(several)
     if not given[0] and cell not in (None, ""):
-        field, given = several, _listed(tables.listed(several, cell), several)
+        field, given = several, _listed(masks.listed(several, cell), several)
     elif cell not in (None, "", [], "[]") and (source.sources or isinstance(cell, list) or str(cell)[:1] == "["):
         raise RowError(f"{field} and {several}", "a row has one or the other")
     image, *more = (picture(each, field) for each in given)
@@ -243,7 +243,7 @@ def _stem(record: Record) -> str:
 CELLS = partial(tables.delimited, errors="surrogateescape")  # `text` refuses what is no UTF-8
 LINES: dict[str, tables.Reader] = {".jsonl": tables.jsonl}
 LISTS = {".json": tables.json_list} | LINES
-TABLES: dict[str, tables.Reader] = {".parquet": tables.parquet}
+TABLES: dict[str, tables.Reader] = {".parquet": parquet}
 PLAIN: dict[str, tables.Reader] = {".csv": CELLS} | LINES | TABLES
 MAGICBRUSH = ("img_id", "turn_index", "source_img", "mask_img", "instruction")
 GEDIT = ("key", "task_type", "instruction", "instruction_language", "input_image_raw")
@@ -281,7 +281,7 @@ def records(source: SourceSetting, wanted: Callable[[Record], bool]) -> Iterator
         name = file.relative_to(root) if root.is_dir() else Path(file.name)
         rows = form.readers[file.suffix](file)
         if file.suffix == ".parquet":
-            rows = tables.parquet(file, columns, lambda values, name=name: wanted(Record(name, 0, values)))  # type: ignore[misc]
+            rows = parquet(file, columns, lambda values, name=name: wanted(Record(name, 0, values)))  # type: ignore[misc]
         for number, values in enumerate(rows):
             yield Record(name, number, values, images, index=next(index))
 

@@ -141,7 +141,7 @@ class InsightFaces:
         self.landmarks = None if setting.landmarks == NONE else _session(where, "landmarks", setting, device)
 
     def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
-        """As `LbpFaces.find`.
+        """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
 
         Embeddings have as many dimensions as the recognizer gives, cosines are in -1..1. Landmarks are those of the
         landmarks' model (x and y of 106 or 68 points), or None."""

@@ -28,13 +28,10 @@ from diffusers import (
 from diffusers.pipelines.chronoedit import pipeline_chronoedit
 from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
 
-from editjudge.models.chat.checkpoint import without_video
-
 LONGCAT: Any = pipeline_longcat_image_edit  # the module: it calls its function by name
 CHRONO: Any = pipeline_chronoedit
 APOSTROPHE = "\ue000"  # of a private use area: stands for one that is part of a word
 QUOTED = "|".join(f"{begin}[^{begin}{end}]*{end}" for begin, end in ("''", '""', "\u2018\u2019", "\u201c\u201d"))
-SHOW_VIDEOS = ("Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor")
 SEE_THE_SOURCE = (QwenImageEditPipeline, QwenImageEditPlusPipeline, LongCatImageEditPipeline)
 
 
@@ -87,16 +84,29 @@ def length(of: Any) -> int:
     return of if isinstance(of, int) else len(of)
 
 
+def without_video(kind: Any) -> Any:
+    """transformers' processor less the video part. It keeps the name, which is what a checkpoint records.
+
+    transformers cannot build that part without torchvision. Editing pipelines hand it images only; where torchvision
+    is installed, diffusers loads the whole one by itself."""
+
+    def __init__(self: Any, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
+        kind.__init__(self, image_processor, tokenizer, None, chat_template=chat_template)
+
+    return type(kind.__name__, (kind,), {"__init__": __init__})
+
+
+STAND_INS = dict.fromkeys(("Qwen2VLProcessor", "Qwen2_5_VLProcessor"), without_video(transformers.Qwen2VLProcessor))
+STAND_INS["Qwen3VLProcessor"] = without_video(transformers.Qwen3VLProcessor)
+
+
 def stand_ins(folder: Path, pipeline: str, dtype: torch.dtype) -> dict[str, Any]:
-    """The parts of the folder's model that are loaded apart: processors where torchvision is not there, without their
-    video part, which needs it, and to which no pipeline of ours shows anything; ChronoEdit's transformer, which its
-    files call Wan's, where the last frame would have another place in time."""
+    """The parts of the folder's model that are loaded apart: processors where torchvision is not there; ChronoEdit's
+    transformer, which its files call Wan's, where the last frame would have another place in time."""
     index = json.loads((folder / "model_index.json").read_text())
     named = {part: kind[1] for part, kind in index.items() if isinstance(kind, list)}
-    found: dict[str, Any] = {}
-    for part, kind in named.items():
-        if kind in SHOW_VIDEOS and not find_spec("torchvision"):
-            found[part] = without_video(getattr(transformers, kind)).from_pretrained(str(folder / part))
+    kinds = {} if find_spec("torchvision") else STAND_INS
+    found = {part: kinds[kind].from_pretrained(str(folder / part)) for part, kind in named.items() if kind in kinds}
     if pipeline == ChronoEditPipeline.__name__:
         found["transformer"] = ChronoEditTransformer3DModel.from_pretrained(
             folder / "transformer", dtype=dtype, use_safetensors=True

@@ -2,11 +2,11 @@
 
 image: a path relative to the file's folder. Whatever else stands in a line or in a candidate is kept as it is."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from editjudge.core import strict_json
 from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
 
@@ -46,7 +46,7 @@ def parse(data: bytes, where: str) -> list[GalleryLine]:
             continue
         at = f"{where}: line {number}"
         try:
-            values = strict_json.loads(raw)
+            values = json.loads(raw, object_pairs_hook=_distinct, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             raise GalleryError(f"{at}: not JSON: {error}") from error
         if wrong := _wrong(values):
@@ -71,3 +71,15 @@ def _wrong(values: Any) -> str | None:
             return f"a candidate must have model and image as texts, not {each!r:.80}"
     twice = len({each["model"] for each in candidates}) != len(candidates)
     return "a model stands twice among the candidates" if twice else None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; Python would keep one of two fields of the same name without a word."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a field stands twice in an object")
+    return values
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")

@@ -1,10 +1,9 @@
 """The one JSON object in a model's reply, whatever stands around it; what is unclear is refused, never guessed."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
-
-from editjudge.core.strict_json import DECODER
 
 THINKING, END_OF_THINKING = "<think>", "</think>"
 CUT_THINKING = "the reply ends before its thinking does"
@@ -43,9 +42,22 @@ def read_object(text: str, schema: Mapping[str, Any], key: str, value: str) -> t
 def first_object(body: str, start: int) -> tuple[Any, int]:
     """The valid JSON that starts at `start`, and where it ends; (None, 0) where there is none, or a key twice in it."""
     try:
-        return DECODER.raw_decode(body, start) if start >= 0 else (None, 0)
+        return _DECODER.raw_decode(body, start) if start >= 0 else (None, 0)
     except (ValueError, RecursionError):
         return None, 0
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number, strict=False)
 
 
 def _mended(text: str, key: str, value: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from editjudge.core import params, strict_json
+from editjudge.core import params
 from editjudge.core.errors import FileError
 
 PROCESSOR, IMAGES, WEIGHTS = "processor_config.json", "preprocessor_config.json", "adapter_model.safetensors"
@@ -39,12 +39,16 @@ for n, (whole, pattern) in enumerate(patterns):
 """
 
 
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no JSON number")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. FileError: there is none, or no regular file."""
     if not path.is_file():
         raise FileError(f"{path} is missing or no file")
     try:
-        value = strict_json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is no JSON: {error}") from error
     if not isinstance(value, dict):
