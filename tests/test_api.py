@@ -1,6 +1,7 @@
 """The public functions: their examples, and that importing them is quick and changes nothing."""
 
 import doctest
+import inspect
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tiny_families
 from peft import LoraConfig, get_peft_model
 
 import editjudge
+from editjudge.cli import ranking
 from editjudge.core import hub
 from editjudge.models.chat.checkpoint import load_model
 
@@ -22,6 +24,7 @@ import os, sys
 before = dict(os.environ)
 import editjudge
 assert dict(os.environ) == before
+assert not hasattr(editjudge, "Path"), "what api.py imports for itself"
 print({"numpy", "cv2", "pydantic", "torch", "editjudge.api"} & set(sys.modules), callable(editjudge.compare))
 """
 
@@ -64,6 +67,12 @@ def test_a_model_needs_no_entry(workdir: Path, photo: np.ndarray) -> None:
     assert scored.reason
     with pytest.raises(editjudge.UserError, match="no judge, scorer or rater 'nowhere'"):
         editjudge.load_judge("nowhere")
+
+
+def test_the_function_and_the_program_rank_alike_where_nothing_is_said() -> None:
+    ours, theirs = (inspect.signature(each).parameters for each in (editjudge.rank, ranking.rank))
+    for name in ours.keys() & theirs.keys():
+        assert (ours[name].default or None) == (theirs[name].default or None), name
 
 
 def test_an_adapters_base_has_its_revision_and_a_hub_id_is_fetched_first(tmp_path, monkeypatch) -> None:

@@ -164,14 +164,16 @@ def test_what_was_given_together_is_tried_again_by_itself(monkeypatch: pytest.Mo
     assert stage.given == [["a", "b", "c"], ["a"], ["b"], ["c"], ["a"], ["d", "e", "f"], ["f"]]
 
 
-def test_a_death_while_idle_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each worker dies after its answer, and is replaced when the next item comes."""
-    Stage(monkeypatch, [{"says": ["answer"]}] * 2)
-    monkeypatch.setattr(workers, "IDLE_SECONDS", -1.0)
+@pytest.mark.parametrize(("idle", "started"), [(-1.0, 2), (60.0, 1)])
+def test_a_death_while_idle_costs_no_try(idle: float, started: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker dies after its answer, and is replaced when the next item comes. Nobody asks a worker that answered
+    a moment ago whether it lives."""
+    stage = Stage(monkeypatch, [{"says": ["answer"]}] * 2)
+    monkeypatch.setattr(workers, "IDLE_SECONDS", idle)
     monkeypatch.setattr(Stage.Worker, "alive", lambda worker: not worker.given)
     with Workers(str, ["cpu"], stay=True) as several:
         assert [list(several.map([(name, name)])) for name in "ab"] == [[("a", "answer")], [("b", "answer")]]
-    assert several.replaced == 0
+    assert (several.replaced, stage.started) == (0, started)
 
 
 def test_an_answer_that_is_there_when_the_time_is_over_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,6 +227,8 @@ def test_replies_and_probabilities(model: ChatModel, questions: list[Question], 
     verdicts = compare(model, SHORT, questions[:4])
     assert [v.winner for v in verdicts] == ["Image A", "Image B", "Tie", None]
     assert [v.reply for v in verdicts] == replies
+    written = [len(model.processor.tokenizer(reply)["input_ids"]) + 1 for reply in replies]
+    assert [v.usage.tokens_out for v in verdicts] == written, "with the token that ends the turn"
     assert [v.p_a is None for v in verdicts] == [False, False, True, True]
     assert verdicts[0].p_a == pytest.approx(probability(model, questions[0], completion("Image A")), abs=1e-5)
     assert verdicts[1].p_a == pytest.approx(probability(model, questions[1], completion("Image A")), abs=1e-5)

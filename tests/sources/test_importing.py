@@ -250,13 +250,13 @@ def test_published_keys_that_are_not_unique_lose_no_row(load: Importer, tmp_path
 
 
 def test_what_refuses_more_than_a_twentieth_is_said(load: Importer, tmp_path: Path) -> None:
-    save(tmp_path, *(f"{n}.png" for n in range(30)))
-    rows = [plain(f"k{n}", f"Remove the flag of picture {n}.", f"{n}.png") for n in range(30)]
+    save(tmp_path, *(f"{n}.png" for n in range(20)))
+    rows = [plain(f"k{n}", f"Remove the flag of picture {n}.", f"{n}.png") for n in range(20)]
     rows[3]["instruction"] = rows[4]["instruction"] = "a" * 301
     rows[5]["image"] = "none.png"
     found = load("subject_remove", "plain", jsonl(tmp_path / "t.jsonl", *rows))
     lines = importing.refusals(found.report)
-    assert lines == ["s: 2 of 30 rows refused: instruction too long (raw_pairs.filters.instruction_most)"]
+    assert lines == ["s: 2 of 20 rows refused: instruction too long (raw_pairs.filters.instruction_most)"]
 
 
 def in_every_form(folder: Path, rows: list[dict]) -> tuple[Path, Path, Path]:

@@ -173,6 +173,7 @@ def test_calibration_by_hand() -> None:
     assert found["auroc"] == pytest.approx((1 + 1 + 0.5 + 1) / 4), "0.9 over both of B, 0.6 beside 0.6 and over 0.1"
     assert found["ece"] == pytest.approx((2 * abs(1.0 - 0.9) + 2 * abs(0.5 - 0.6)) / 4)
     assert [each["accuracy"] for each in found["selective"]] == [1.0, 0.75]
-    assert [(each["from"], each["n"], each["accuracy"]) for each in found["bins"]] == [(0.6, 2, 0.5), (0.9, 2, 1.0)]
+    bins = [(each["from"], each["to"], each["n"], each["accuracy"]) for each in found["bins"]]
+    assert bins == [(0.6, 0.7, 2, 0.5), (0.9, 1.0, 2, 1.0)]
     assert calibration.report([TIE, A], [0.5, None], "ab") is None
     assert calibration.report([A, A], [0.5, 0.5], "ab")["auroc"] is None, "one side is always right"
