@@ -11,7 +11,6 @@ import tomllib
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 
-import forks
 import pytest
 import torch
 import yaml
@@ -151,13 +150,13 @@ if __name__ == "__main__":
 """
 
 
-def after_import(tmp_path: Path, script: str = CHECK, python: str | Path = sys.executable, **given: str) -> dict:
+def after_import(tmp_path: Path, script: str = CHECK, **given: str) -> dict:
     """What a fresh process sees once it has imported the stages, without the settings of this one but for `given`."""
     file = tmp_path / "check.py"
     file.write_text(script)
     names = {portable.SWITCH, *portable.SETTINGS, *portable.AVX512, *portable.LIGHT}
     environment = {name: value for name, value in os.environ.items() if name not in names} | given
-    done = subprocess.run([python, str(file)], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([sys.executable, str(file)], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -169,7 +168,6 @@ def state():
     variables = {name: value for name, value in os.environ.items() if name not in THEIRS}
     return [variables, torch.get_num_threads(), cv2.getNumThreads(), levels]
 import cv2, torch, transformers
-torch.set_num_threads(2)
 before = sorted(logging.Logger.manager.loggerDict)
 first = state()
 import editjudge
@@ -188,7 +186,7 @@ print(json.dumps({"modules": len(found), "changed": [[a, b] for a, b in zip(firs
 
 
 def test_importing_the_library_changes_nothing(tmp_path: Path) -> None:
-    seen = after_import(tmp_path, LIBRARY, forks.python())  # which has torch and transformers, and nothing of ours
+    seen = after_import(tmp_path, LIBRARY, OMP_NUM_THREADS="2")
     assert seen["changed"] == []
     assert seen["modules"] > 150
 
