@@ -102,7 +102,7 @@ def test_a_model_is_served_by_its_stage_a_copy_on_each_group_of_gpus(workdir: Pa
 
 
 def test_no_more_are_in_flight_than_allowed_and_the_pace_is_kept() -> None:
-    with edit_server(delay=0.03) as server:
+    with edit_server(delay=0.3) as server:
         kept, _ = edited(setting(server.url, max_in_flight=3), [request(f"p{n}", n) for n in range(24)])
         log = server.log()
     assert log["flight"]["most"] == 3
