@@ -55,7 +55,10 @@ class Grid:
 
 
 class HogEncoder:
-    """Patch and object features from gradients and mean colours; needs no weights."""
+    """Patch and object features from gradients and mean colours; needs no weights.
+
+    As the encoders of weights, it resizes the whole image to its square input, without a crop, so that a patch is the
+    same part of any two images of one size, and `cells` says of each patch whether it lies in a region."""
 
     def patches(self, rgb: np.ndarray) -> np.ndarray:
         """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm), mean L, a, b a block."""

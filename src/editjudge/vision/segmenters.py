@@ -69,7 +69,10 @@ class Sam2Segmenter(loading.VisionModel):
             encoding.float().register_forward_hook(lambda module, given, found: found.to(self.model.dtype))
 
     def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]:
-        """As `EachBox.masks`. A mask may reach beyond its box, or be empty where SAM sees no object."""
+        """The mask of each box's object, bool, (H, W), for each RGB, uint8, (H, W, 3) image and its boxes.
+
+        A mask may reach beyond its box, or be empty where SAM sees no object. Boxes are clipped to the image;
+        ValueError names one that is wholly outside."""
         return [[mask for mask, _ in own] for own in self.scored(rgbs, boxes)]
 
     def scored(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[Scored]]:
