@@ -67,6 +67,8 @@ def test_what_one_order_lacks():
     assert (combined.winner, combined.reason) == (None, "backward order: no image")
     combined = combine(verdict("Image A", 0.75), verdict("Image A", 0.75), "agreement")
     assert (combined.winner, combined.p_a) == ("Tie", 0.5)
+    with pytest.raises(ValueError, match="different questions"):
+        combine(verdict("Tie"), Verdict("other", "Tie"), "agreement")
 
 
 A, B, TIE = "Image A", "Image B", "Tie"

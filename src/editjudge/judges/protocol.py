@@ -286,7 +286,10 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     - "agreement": the side that both name (a Tie that both name included), else Tie;
     - "probability": with p the mean of forward.p_a and 1 - backward.p_a: Tie if p is 0.5 or |p - 0.5| < tie_margin,
       else the side that p favours. Where one of the two has no p_a, "agreement".
-    p_a is that mean under both rules, None where one is missing. tie_margin: 0..0.5."""
+    p_a is that mean under both rules, None where one is missing. tie_margin: 0..0.5.
+    ValueError: the keys differ."""
+    if forward.key != backward.key:
+        raise ValueError(f"verdicts on different questions: {forward.key} and {backward.key}")
     back = mirrored(backward)
     p_a = None if forward.p_a is None or back.p_a is None else (forward.p_a + back.p_a) / 2
     orders = {"forward": forward, "backward": back}
