@@ -163,7 +163,7 @@ def test_a_command_in_a_sentence_names_what_there_is(command: str, monkeypatch: 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A repository of two commits with what is published, and the pictures and match files that the pages speak of."""
-    found = Clone(tmp_path_factory.mktemp("docs") / "copy")
+    found = Clone(tmp_path_factory.mktemp("docs") / "copy", warm=True)
     for command in ("git add -A -f", "git commit -qm one", "git commit -qm two --allow-empty"):
         found.run(*command.split())
     pixels = np.random.default_rng(0).integers(0, 256, (72, 96, 3), dtype=np.uint8)

@@ -21,7 +21,7 @@ STAGES = re.search(r"^PUBLISHED \?= (.*)$", (ROOT / "Makefile").read_text(), re.
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    found = Clone(tmp_path_factory.mktemp("published") / "clone")
+    found = Clone(tmp_path_factory.mktemp("published") / "clone", warm=True)
     found.run("git", "add", "-A", "-f")
     found.run("git", "commit", "-qm", "state")
     found.run("dvc", "pull", "-q", "-r", "published", *STAGES)

@@ -19,6 +19,8 @@ from editjudge.engine.workers import Workers, spread, without_device
 
 ray = pytest.importorskip("ray", reason="the extra ray, which the set-up of the tests installs")
 ROOT = Path(__file__).parents[2]
+ENGINE = ("constraints.txt", "src/editjudge/core", "src/editjudge/engine")
+CLUSTER = pytest.mark.nightly(*ENGINE)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,7 @@ def test_this_machine_answers(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "here", 2) == EXPECTED
 
 
+@CLUSTER
 def test_a_cluster_answers_as_this_machine_does(tmp_path: Path, there: None) -> None:
     assert workers.engine().cpus() == 2
     assert outcomes(tmp_path / "there", 3) == EXPECTED, "with one worker more than there is room for"
@@ -89,7 +92,7 @@ def and_where(n: int) -> tuple[int, str]:
     return slowly(n), ray.get_runtime_context().get_node_id()
 
 
-@pytest.mark.nightly("src/editjudge/core", "src/editjudge/engine")
+@CLUSTER
 def test_a_node_that_goes_away_costs_no_answer(cluster: Any, there: None) -> None:
     third = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes(300)
@@ -144,10 +147,7 @@ def strike(file: Path, made: list[Any], cluster: Any, node: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
-@pytest.mark.nightly(
-    "params.yaml",
-    *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/annotate.py", "stages/candidates.py")),
-)
+@pytest.mark.nightly("params.yaml", *ENGINE, "src/editjudge/stages/annotate.py", "src/editjudge/stages/candidates.py")
 def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, monkeypatch) -> None:
     """By one and two workers of this machine, on two nodes, and on three of which one goes away, with a killed worker.
     On one node: `python -m tools.trials.cluster`."""
@@ -176,6 +176,7 @@ def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, 
     striking.join()
 
 
+@CLUSTER
 def test_what_no_node_can_hold_is_told(there: None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     from editjudge.engine import ray as engine
 
@@ -197,6 +198,7 @@ def strange(n: int) -> Any:
     return np.arange(n)
 
 
+@CLUSTER
 def test_arrays_may_be_written_and_a_missing_model_is_told_with_its_node(there: None, tmp_path: Path) -> None:
     [found] = spread(strange, [50_000], "arrays")
     found[0] = 1
@@ -204,6 +206,7 @@ def test_arrays_may_be_written_and_a_missing_model_is_told_with_its_node(there: 
         list(Workers(partial(opened, tmp_path / "model"), ["cpu"]).in_order([1]))
 
 
+@CLUSTER
 def test_a_host_is_started_again_once(there: None, tmp_path: Path) -> None:
     with workers.engine().hosted(partial(without_device, partial(doing, tmp_path)), "cpu") as host:
         assert host("kill").startswith("kill in")
@@ -236,6 +239,7 @@ def test_shares_of_a_gpu_are_not_more_than_it() -> None:
     assert max(n * needs_of("cuda:0", 1 / n)["GPU"] for n in range(1, 50)) == 1
 
 
+@pytest.mark.nightly(*ENGINE, "src/editjudge/stages/embed.py")
 def test_workers_read_their_shards_and_write_the_same_vectors(photo, workdir, request, monkeypatch) -> None:
     from editjudge.core import images, records
     from editjudge.stages import embed

@@ -97,7 +97,7 @@ def serve():
             if kind == "-m":
                 runpy._run_module_as_main(sys.argv[0])  # as Python's own -m: a worker finds its classes by __mp_main__
             else:
-                runpy.run_path(sys.argv[0], run_name="__main__")
+                runpy.run_path(os.path.abspath(sys.argv[0]), run_name="__main__")
             end = 0
         except SystemExit as left:
             end = left.code or 0

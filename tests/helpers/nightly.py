@@ -9,6 +9,7 @@ tests/nightly.lock has the digest of all that at each test's last pass. `make te
 `make nightly` runs all of them and writes the lock."""
 
 import ast
+import functools
 import hashlib
 import json
 from collections.abc import Iterator
@@ -24,24 +25,23 @@ REASON = "passed with these files; `make nightly` runs it"
 SOURCE = "src/"
 
 
-def _tree(file: Path, test: str | None = None) -> ast.Module:
-    """What a file says without docstrings; of its tests the one, if one is named."""
-    tree = ast.parse(file.read_bytes())
+@functools.cache
+def _said(data: bytes, test: str | None = None) -> tuple[str, list[str]]:
+    """A file's code without docstrings, of its tests the one if one is named, and the modules that it imports."""
+    tree = ast.parse(data)
     for node in ast.walk(tree):
         if isinstance(node, code.DOCUMENTED) and ast.get_docstring(node) is not None:
             del node.body[0]
     others = (node for node in tree.body if getattr(node, "name", "").startswith("test_"))
     left_out = [node for node in others if test and getattr(node, "name", "") != test]
     tree.body = [node for node in tree.body if node not in left_out]
-    return tree
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
+    imported = list[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return ast.unparse(tree), imported
 
 
 def _module_of(path: Path) -> str:
@@ -50,20 +50,20 @@ def _module_of(path: Path) -> str:
 
 def digest(root: Path, file: Path, test: str, names: tuple[str, ...]) -> str:
     """Of all that a test in a file depends on."""
-    trees, modules = {file: _tree(file, test)}, set[str]()
-    trees |= {each: _tree(each) for each in [root / "tests/conftest.py"] if each.is_file()}
-    waiting = [*trees]
+    read, modules = {file: _said(file.read_bytes(), test)}, set[str]()
+    waiting = [file, *filter(Path.is_file, [root / "tests/conftest.py"])]
     while waiting:
-        for name in _imported(trees[waiting.pop()]):
+        each = waiting.pop()
+        read.setdefault(each, _said(each.read_bytes()))
+        for name in read[each][1]:
             path = name.replace(".", "/")
-            for each in (root / f"tests/helpers/{path}.py", root / f"{path}.py", root / f"{path}/__init__.py"):
-                if each.is_file() and each not in trees:
-                    trees[each] = _tree(each)
-                    waiting.append(each)
+            found = (root / f"tests/helpers/{path}.py", root / f"{path}.py", root / f"{path}/__init__.py")
+            waiting += [each for each in found if each.is_file() and each not in read]
             if name.startswith(f"{code.PACKAGE}.") and code.file_of(name):
-                modules |= code.upstream(name)
-    said = {each.relative_to(root).as_posix(): ast.unparse(tree) for each, tree in trees.items()}
-    tables = (each.with_suffix(".yaml") for each in trees)
+                modules.add(name)
+    modules = {used for name in modules for used in code.upstream(name)}
+    said = {each.relative_to(root).as_posix(): text for each, (text, _) in read.items()}
+    tables = (each.with_suffix(".yaml") for each in read)
     said |= {each.relative_to(root).as_posix(): md5(each) for each in tables if each.is_file()}
     if any(name.startswith(SOURCE) for name in names):
         modules = set()

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import yaml
 
 from editjudge.core import records
@@ -38,7 +38,7 @@ def arena_row(pair: records.Row) -> records.Row:
 
 
 def run(words: str) -> str:
-    return f"PYTHONPATH={ROOT / 'src'} {sys.executable} -m editjudge.stages.{words}"
+    return f"PYTHONPATH={ROOT / 'src'} {forks.python()} -m editjudge.stages.{words}"
 
 
 def stage(model: str) -> dict[str, Any]:
@@ -58,6 +58,6 @@ def repro(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
 def dvc(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
     """A command of DVC that has been started."""
     env = os.environ | {"DVC_NO_ANALYTICS": "true", "DVC_SITE_CACHE_DIR": str(folder.parent / "site")} | env
-    command = [Path(sys.executable).with_name("dvc"), *words]
+    command = [forks.python(), "-m", "dvc", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, cwd=folder, env=env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]

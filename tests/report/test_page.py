@@ -1,4 +1,4 @@
-"""The report's page in a real browser: headless Chromium, without network."""
+"""The report's page in a real browser: headless Chromium, without network. Nightly, and where the report changes."""
 
 import json
 import re
@@ -22,7 +22,10 @@ from editjudge.stages import report
 from tools import report_pictures
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
+    pytest.mark.nightly("constraints.txt", "dvc.yaml", "metrics", "params.yaml", "pipelines", "plots", "stages"),
+]
 PATIENCE = 120_000  # ms; a machine may be busy
 PHONE = {"width": 390, "height": 844}
 

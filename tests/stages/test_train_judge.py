@@ -158,6 +158,7 @@ def test_a_process_for_each_of_the_gpus_and_no_more_of_them(monkeypatch: pytest.
     assert [sft_launch.device(processes) for processes in (1, 8, 9)] == ["cuda", "cuda", "cpu"]
 
 
+@TRAINING
 def test_one_process_on_a_machine_with_several_gpus_is_launched(project: Project, monkeypatch: pytest.MonkeyPatch):
     """There it would take all GPUs in a way that trl refuses; here the launched process finds none."""
     folder = project("alone", pictures(24), max_steps=1, held_out_share=0.0, test_share=0.0, launch={"processes": 1})

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import boto3
+import forks
 import pytest
 import yaml
 from cases import yaml_beside
@@ -393,7 +394,7 @@ def test_two_users_of_one_cache_pay_once_and_break_nothing(here: Path, elsewhere
             assert dvc("cache", "dir", "-q", "--local", str(tmp_path / "cache")) == 0
             assert dvc("config", "-q", "--local", "cache.shared", "group") == 0
             assert dvc("config", "-q", "--local", "cache.type", "hardlink,symlink") == 0
-    command = [sys.executable, "-m", "dvc", "repro", "-q"]
+    command = [forks.python(), "-m", "dvc", "repro", "-q"]
     both = [subprocess.Popen(command, cwd=user) for user in users[:2]]
     for user, process in zip(users[:2], both, strict=True):  # DVC ends with "File exists" where both add one object
         assert process.wait() == 0 or subprocess.run(command, cwd=user).returncode == 0
