@@ -19,6 +19,7 @@ from editjudge import measure
 from editjudge.core import images, params
 from editjudge.core.errors import UserError
 from editjudge.engine.resume import RecordCache
+from editjudge.judges.protocol import Score
 
 ROOT = Path(__file__).parents[2]
 PARAMS = """
@@ -145,7 +146,7 @@ def test_a_ranking_of_match_files_leaves_failed_ones_out(workdir: Path) -> None:
             program.run(words)
 
 
-def test_the_score_of_one_edit(workdir: Path, base_dir: Path) -> None:
+def test_the_score_of_one_edit(workdir: Path, base_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import lessons  # loads torch
 
     lessons.write_scorer(base_dir, workdir / "scorer")
@@ -160,6 +161,10 @@ def test_the_score_of_one_edit(workdir: Path, base_dir: Path) -> None:
     assert found["calibrated"] == pytest.approx(1 / 3 if found["overall"] < 0 else 2 / 3)
     assert said[3].split()[:2] == ["overall", f"{found['overall']:.4f}"]
     assert said[4].startswith("calibrated ")
+    least = Score(0.5, {}, calibrated=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("editjudge.api.score", lambda *_, **__: least)
+        assert program.run(f"{words} a.png").splitlines()[-1].split()[:2] == ["calibrated", "0.0000"]
     for given, message in (
         (f"{words} b.png", "b.png is unscored: edited: not a PNG"),
         (f"{words} c.png", "c.png: no such file"),

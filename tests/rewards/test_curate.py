@@ -94,6 +94,19 @@ def test_of_near_duplicates_the_best_stays_whoever_hashes_them(worth: int, photo
     assert [each.key for each in curate.select(given[1:3], Quotas())[0]] == ["b", "c"], "the source stands for no edit"
 
 
+def test_what_is_near_two_edits_is_a_duplicate_of_the_better_one(rng: np.random.Generator) -> None:
+    """Of 30 edits three versions each: the second is not near the first, the third is near both."""
+    made = [rng.integers(0, 200, (8, 8, 3), np.uint8) for _ in range(30)]
+    given = [
+        candidate(f"{name}{n}", score - n / 999, images.encode_png(edit + level))
+        for n, edit in enumerate(made)
+        for name, score, level in (("a", 0.9, 0), ("b", 0.6, 3), ("c", 0.3, 2))
+    ]
+    kept, dropped = curate.select(given, Quotas(near=2.0))
+    assert len(kept) == 60
+    assert reasons(dropped) == {f"c{n}": f"near duplicate of a{n}" for n in range(30)}
+
+
 def command(*options: str) -> dict[str, Any]:
     said = program.run(shlex.join(["curate", *options, "--out", "best"]))
     return json.loads(Path("best/report.json").read_text()) | {"said": said}

@@ -115,6 +115,7 @@ def test_a_call_is_refused_and_does_not_happen(tmp_path: Path, protocol: int) ->
         ("opcode OBJ", b"(cPIL.Image\nImage\no."),
         ("a call of a str", b"\x8c\x01x)R."),
         ("a bare image", b"cPIL.Image\nImage\n."), ("a bare image", b"cPIL.Image\nImage\n)\x81."),
+        ("this call of a dtype", b"cnumpy\ndtype\n(\x8c\x05f4,f4tR."),
         ("this call of a image", b"cPIL.Image\nImage\n(K\x01K\x02tR."),
         ("PIL.Image open", b"cPIL.Image\nopen\n(S'/etc/passwd'\ntR."),
         ("PIL.EpsImagePlugin", b"cPIL.EpsImagePlugin\nEpsImageFile\n)\x81."),

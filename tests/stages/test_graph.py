@@ -35,6 +35,15 @@ def mended(**sections: object) -> tuple[list[str], dict]:
     return graph.mend(dvc, VALUES | sections), dvc
 
 
+def test_the_committed_settings_are_those_of_a_whole_rehearsal() -> None:
+    """The trained judge ranks by consistency, and both scorers learn from all edits whose damage the probe knows."""
+    assert VALUES["judges"][VALUES["arena"]["visual_consistency"]]["model"] == "models/judge"
+    learnt = set(VALUES["tasks"]) - {"object_extraction", "tone_transfer"}
+    assert {name: set(own["tasks"]) for name, own in VALUES["scorer_data"].items()} == dict.fromkeys(
+        ("editreward", "imgedit_judge"), learnt
+    )
+
+
 def test_all_lists_are_true() -> None:
     assert mended()[0] == [], "run `make graph`"
     assert sorted([*code.stages(), "code"]) == STAGES

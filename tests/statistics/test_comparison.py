@@ -34,6 +34,7 @@ def test_unread_answers_are_counted_and_left_out_of_kappa():
     result = cohen_kappa([A, B, None, A], [A, B, B, None], list("ppqq"))
     assert (result["n"], result["scored"], result["unscored"], result["kappa"]) == (4, 2, 2, 1.0)
     assert kappa([None], [A])["kappa"] is None
+    assert kappa([None, A, A, B, TIE], [A, B, A, B, A])["kappa"] == kappa([A, A, B, TIE], [B, A, B, A])["kappa"]
 
 
 def test_intervals_of_kappa_and_alpha_hold_them_and_widen_with_the_clusters(rng):
