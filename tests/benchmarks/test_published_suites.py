@@ -1,5 +1,6 @@
 """Suites in the words of their authors: what is asked, and that made-up replies come to what the public scripts say."""
 
+import itertools
 import json
 import math
 import random
@@ -116,7 +117,29 @@ def prompt_file(*names: str, rest: str = "") -> str:
     return "".join(f'{name} = """Rate {name}.\nInstruction: {{instruct}}\n{rest}"""\n' for name in names)
 
 
+def questions_of(form: str) -> dict[str, dict[str, list[str]]]:
+    """By kind of case and name, the lines of each question of a suite that has questions of its own."""
+    said = forms.SUITES[form].published
+    kinds = said.get("kinds", {"": said.get("calls")}) if isinstance(said, Mapping) else {}
+    return {kind: {name: call["user"] for name, call in calls.items()} for kind, calls in kinds.items()}
+
+
+NUMBERED = (r"(?:#|Image )(\d)", r"Frame (\d)", r"\{source_?(\d?)\}", r"\{truth_?(\d?)\}")
+
+
+@pytest.mark.parametrize("form", [form for form in forms.SUITES if questions_of(form)])
+def test_a_question_shows_each_picture_once_in_the_order_of_its_number(form: str) -> None:
+    counts: dict[str, dict[int, str]] = defaultdict(dict)
+    texts = {f"{kind} {name}": each for kind, own in questions_of(form).items() for name, each in own.items()}
+    for (asked, lines), what in itertools.product(texts.items(), NUMBERED):
+        found = [int(n or 1) for n in re.findall(what, "".join(lines))]
+        assert found == [*range(1, len(found) + 1)], f"{form}, {asked}: {lines}"
+        counts[what] |= {len(found): asked} if len(found) > 1 else {}
+    assert all(len(each) < 2 for each in counts.values()), f"some questions lack a picture of others: {counts}"
+
+
 RISE_WORDS = yaml_beside(__file__)["RISE_WORDS"]
+RISE_ASKS = yaml_beside(__file__)["RISE_ASKS"]
 FINAL = {"utils.py": prompt_file(*(f"prompt_{name}" for name in RISE_WORDS), rest="Truth: {reference}\n")}
 
 
@@ -168,6 +191,20 @@ def rise_script(case: Row, said: Mapping[str, str], free: bool) -> tuple[float |
         score = 0.2 * v + 0.8 * r if free or c is None else 0.3 * c + 0.5 * r + 0.2 * v
         complete = r == v == 5 and c in (None, 5)
     return (max(1, score * 0.5) if r == 1 else score), int(complete)
+
+
+@pytest.mark.parametrize("form", ["risebench", "risebench_mended"])
+def test_risebench_asks_each_kind_with_its_own_words_and_pictures(form: str) -> None:
+    kinds = questions_of(form)
+    assert {kind.removesuffix("_free") for kind in kinds} == set(RISE_ASKS)
+    for kind, own in kinds.items():
+        wanted = {name: [*words, "edited"] for name, words in RISE_ASKS[kind.removesuffix("_free")].items()}
+        if form == "risebench_mended":
+            wanted["consistency"][1] = "source"
+        if kind.endswith("_free"):
+            del wanted["consistency"]
+        found = {name: re.findall(r"\{(?:theirs:prompt_)?(\w+)\}", "".join(lines)) for name, lines in own.items()}
+        assert found == wanted, f"{form}, {kind}"
 
 
 def test_risebench_is_asked_and_scored_as_gpt_eval_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +351,12 @@ def test_kris_has_the_numbers_of_its_scripts_and_a_form_that_tells_the_judge_wha
     (tmp_path / "other").mkdir()
     table = kris_table(tmp_path / "other")
     mended = rated("kris_mended", table, KRIS_FILE, kris_replies(random.Random(2)), monkeypatch)
+    for form in (found.judge.form, mended.judge.form):
+        for name, call in rubrics.questions(form).calls.items():
+            keys = name.partition(" of ")[0].split("+")
+            for key in ("{}_score", "{} score"):  # metrics_common.py reads both, by consistency[_\s]*score
+                reply = json.dumps({key.format(each): 3 for each in keys})
+                assert call.read(reply) == (dict.fromkeys(keys, 3), None), f"{name} reads {reply}"
 
     def asked(of: Rated, category: str, key: str) -> list[Any]:
         return of.judge.chats[f"{category}-7", key][1]
@@ -378,6 +421,7 @@ def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as
     assert found.figures["mended"]["score"] == pytest.approx(fmean(map(average, range(3))), abs=1e-6)
     text = 'Be {\n"score": <score>}\n' + f"Rate {OMNI}SC_Scene.\nInstruction: make 2\n"
     asked = found.judge.chats
+    assert found.cases[2]["file"] == "fullset/scene_mixed/0002"
     assert asked["0002", "subject_consistency"] == ([], [text, *map(picture, (0, 1, 2)), picture(9)])
     assert asked["0003", "prompt_following"][1][1:] == [picture(0), picture(9)]
 

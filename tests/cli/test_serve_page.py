@@ -177,11 +177,16 @@ def test_files_a_drawn_box_and_a_verdict(browsed: Page, judging: str, folder: Pa
     for (x, y), move in (((0.3, 0.25), browsed.mouse.down), ((0.7, 0.75), browsed.mouse.up)):
         browsed.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
         move()
-    drawn = browsed.locator("input[placeholder^=x0]").input_value()
+    typed = browsed.locator("input[placeholder^=x0]")
+    drawn = typed.input_value()
     assert np.allclose([int(each) for each in drawn.split()], [29, 18, 67, 54], atol=1)
+    typed.fill("1 2 3")
+    typed.blur()
+    assert browsed.locator("#problem").inner_text() == "A box is four whole numbers: x0 y0 x1 y1."
+    assert typed.input_value() == drawn, "the boxes stay"
     browsed.click("button.go")
     assert browsed.locator(".result h2").inner_text() == "Edit A is better."
-    assert browsed.locator(".heatmap").count() == 2
+    assert browsed.locator("figure:has(.heatmap) figcaption").all_inner_texts() == ["Edit A", "Edit B"]
 
 
 def test_keys_answer_and_take_back(browsed: Page, labelling: str) -> None:

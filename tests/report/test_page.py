@@ -124,6 +124,11 @@ def test_beneath_the_leaderboard_stands_which_model_has_a_network(opened: Page) 
     assert "programs, no AI models: each" in opened.evaluate(told % (board, "{precise: 'precise'}"))
 
 
+def test_raters_stand_beside_a_constant_by_what_their_truth_is(opened: Page) -> None:
+    heads = opened.locator("[aria-label='Raters beside a constant'] thead th").all_inner_texts()
+    assert heads == ["Rater", "Dimension", "Truth", "Within a point", "A constant", "Against it"]
+
+
 def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
     best_first = first_column(opened)
     opened.click("#leaderboard th button:has-text('Rating')")
@@ -154,6 +159,8 @@ def test_filters_leave_the_pairs_that_they_name(opened: Page, site: Path, name: 
     opened.reload()
     opened.wait_for_selector("#gallery .card")
     assert shown_keys(opened) == found, "the address has the filters"
+    opened.select_option(f"#filter-{name}", "")
+    assert opened.evaluate("location.hash") == "#gallery", "without a filter the address is the section's"
 
 
 def shown_keys(page: Page) -> list[str]:
@@ -233,7 +240,7 @@ def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) 
     dialog = opened.locator("dialog")
     assert dialog.locator(".instruction").inner_text() == "Recolour thing 3 in teal."
     judges = dialog.locator("h3:has-text('Judges') + .scroll tbody tr")
-    assert judges.count() == 2
+    assert judges.locator("th").all_inner_texts() == ["measures", "pvc_judge"], "the column Judge"
     assert re.search(r"A \(p\(A\) 0\.750\)|B \(p\(A\) 0\.250\)", judges.first.inner_text()), "how sure in each order"
     judges.first.locator("summary").click()
     assert (

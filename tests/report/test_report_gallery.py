@@ -227,6 +227,8 @@ def test_failures_name_stage_reason_and_number() -> None:
 def test_every_chart_names_its_axes_columns() -> None:
     curves = {"probe": [{"judge": "base", "damage_gap": 1.0, "fit": 0.5}]}
     charts = list(figures.judge_charts(BENCH, curves))
+    named = ["Judges by task, probe", "Position bias, probe", "Psychometric curves, probe"]
+    assert [chart["title"] for chart in charts] == named
     learnt = {"pairs": 1, "accuracy": 0.5, "low": 0.4, "high": 0.6}
     charts += figures.training_charts({"learning_curve/judge": [learnt]})
     for chart in charts:
