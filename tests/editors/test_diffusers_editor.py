@@ -250,11 +250,14 @@ def test_nan_and_the_safety_checker_s_black_are_failures(pipeline, part, value, 
     assert failed.value.kind == kind
 
 
-def test_a_failed_edit_leaves_no_trace(editor: Load) -> None:
-    model = editor(FLUX2)
+def test_a_failed_edit_leaves_no_trace(editor: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, freed = editor(FLUX2), []
     before = model.edit(ask(FLUX2))
+    monkeypatch.setattr(type(model.pipe), "maybe_free_model_hooks", lambda pipe: freed.append(pipe))
     with pytest.raises(ValueError, match="too small"):
         model.edit(ask(FLUX2, (60, 50)))
+    assert freed, "offloaded parts come back after an error of any kind"
+    assert "prompt" not in model.setting.data, "an edit changed the setting's own arguments"
     assert same(before, model.edit(ask(FLUX2)))
 
 

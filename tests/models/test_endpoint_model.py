@@ -23,6 +23,7 @@ from killing import wait_until
 
 from editjudge.core.downloads import retry_after
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.engine.resume import RecordCache
 from editjudge.judges import opening, rubrics
 from editjudge.judges.protocol import Edit, Question, Verdict
@@ -398,6 +399,21 @@ def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest
     model.answer_all([ChatTask(str(n), question) for n, question in enumerate(questions(60))])
     assert len(alive) == 60
     assert max(alive) <= 2 * 4 + 2
+
+
+def test_the_key_goes_to_no_address_without_https_but_the_endpoint_s_own() -> None:
+    own = {"https://cdn.a.example/job": True, "http://a.example/job": False, "https://b.test/job": False}
+    assert {url: endpoint._is_of_one(url, "https://a.example/v1") for url in own} == own, "who gets the key"
+    assert endpoint._is_of_one("http://a.example/job", "http://a.example/v1")
+
+
+def test_temperatures_are_from_0_to_2() -> None:
+    how = {"base_url": "http://h/v1", "model": "m"}
+    for given in (0, 2):
+        assert read("j", EndpointSetting, how | {"temperature": given}).temperature == given
+    for given in (-0.1, 2.1):
+        with pytest.raises(ParamsError, match="temperature must be"):
+            read("j", EndpointSetting, how | {"temperature": given})
 
 
 @pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])

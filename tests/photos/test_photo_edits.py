@@ -106,8 +106,17 @@ def test_the_published_record_is_read_and_written(published: dict) -> None:
     assert row["segmentation"] == published["segmentation"]
     assert {row[name] == published[name] for name in ("path", "cap", "resolution", "aes", "tags")} == {True}
     assert read(row) == photo
-    published["segmentation"]["object"][0]["mask"] = masks.run_lengths(photo.object[0].pixels(72, 96))
-    assert read(published).object[0] == photo.object[0], "runs as a list are the same mask"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [list, lambda runs: {"size": [72, 96], "counts": runs}, lambda runs: {"counts": masks.packed(runs)}],
+    ids=["a list of runs", "counts as a list", "counts as a packed text"],
+)
+def test_a_mask_is_the_same_as(written: Callable[[list[int]], Any], published: dict) -> None:
+    photo = read(published)
+    published["segmentation"]["object"][0]["mask"] = written(masks.run_lengths(photo.object[0].pixels(72, 96)))
+    assert read(published).object[0] == photo.object[0]
 
 
 @each_row("place, value, reason")
@@ -269,9 +278,11 @@ def test_two_operations_of_two_objects_far_apart_are_composed() -> None:
     pairs = {tuple(sorted(each.region.bbox[0] for each in parts)) for parts in found}
     assert pairs == {(0, 301), (300, 800), (301, 800)}, "100 pixels are too near, and two of a name one thing"
     shown = edits.ScaledPhoto(np.zeros((200, 500, 3), np.uint8), b"", 0.5)
-    planned, asked = edits.PlannedEdit("k", photo, shown, edits.Choice("compose", "", parts=found[0]), "train"), []
+    choices = edits.Choice("compose", "", parts=found[0]), edits.Choice("add", "", spot=(40, 0, 80, 60))
+    planned, asked = [edits.PlannedEdit(each.type, photo, shown, each, "train") for each in choices], []
     said = Finding("k", [{"object": "both", "instruction": "Do both."}], "", None)
-    [text] = writers.write([planned], lambda inquiries, _: asked.extend(inquiries) or [said])
+    text, added = writers.write(planned, lambda inquiries, _: asked.extend(inquiries) or [said] * 2)
+    assert added.regions == [{"label": "both", "box": [20, 0, 40, 30]}], "what is added, where it will be"
     assert [each["box"][0] for each in text.regions] == [part.region.bbox[0] // 2 for part in found[0]]
     assert all(f"the {part.region.class_name}" in asked[0].instruction for part in found[0])
 

@@ -324,11 +324,14 @@ def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict, Features, Value
     from datasets import Image as CheckedImage
 
-    features = Features({"img_id": Value("string"), "source_img": CheckedImage(), "instruction": Value("string")})
-    rows = [{"img_id": str(n), "source_img": {"bytes": png(n), "path": None}, "instruction": TEXT} for n in range(3)]
+    texts = dict.fromkeys(("img_id", "instruction", "task"), Value("string"))
+    told = {"instruction": TEXT, "task": "subject_add"}
+    rows = [{"img_id": str(n), "source_img": {"bytes": png(n), "path": None}} | told for n in range(3)]
+    features = Features(texts | {"source_img": CheckedImage()})
     parts = {name: Dataset.from_list(rows[a:b], features) for name, a, b in (("train", 0, 2), ("dev", 2, 3))}
     DatasetDict(parts).save_to_disk(str(tmp_path / "d"))
     found = load("subject_remove", "datasets", tmp_path / "d", image="source_img")
+    assert not found.report["sources"][0]["other_task"], "a column `task` of a saved data set says nothing"
     assert [row["image"] for row in found.rows] == [png(2), png(0), png(1)], "bytes as they were; splits by name"
     assert [row["key"] for row in found.rows] == [f"subject_remove.s.{n:08d}" for n in range(3)]
     [row] = load("subject_remove", "datasets", tmp_path / "d", image="source_img", key="img_id", files="dev").rows

@@ -1,5 +1,6 @@
 """Images by name out of Parquet files, in any order."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,15 @@ def test_an_image_that_is_not_there_is_empty_and_a_file_that_cannot_be_read_is_n
     stored = samples.stored_images([failed, absent])
     assert bytes(stored[failed]) == b""
     assert absent not in stored
+    told = samples.faulty({"k": {"source": (absent, ""), "a": (failed, "")}}, "pairs")
+    assert told["k"].partition(":")[0] == "source", "of several the first is named"
     (tmp_path / "x.parquet").write_bytes(png(1))
     for name, told in (("missing", r"missing\.parquet not found"), ("x", r"x\.parquet: not readable as Parquet")):
         with pytest.raises(ContractError, match=told):
             samples.stored_images([f"{tmp_path}/{name}.parquet/p1"])
+
+
+def test_an_image_may_be_as_slender_as_the_processor_takes():
+    shown = [png(1, side, 1) for side in (200, 201)]
+    told = [samples.fault(data, hashlib.sha256(data).hexdigest()) for data in shown]
+    assert told == [None, "1 x 201 pixels, more slender than 1 to 200"]
