@@ -5,9 +5,9 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-import forks
 import numpy as np
 import pytest
 import vl_convert
@@ -75,7 +75,7 @@ def test_dvc_shows_the_graphs_plots_without_network(tmp_path: Path) -> None:
     """In a copy of its own: the command, then `dvc plots show` on the committed files."""
     verify.working_copy(ROOT, tmp_path)
     for command in (["tools.plots_page"], ["dvc", "plots", "show", "-o", "out"]):
-        subprocess.run([forks.python(), "-m", *command], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
     shown = (tmp_path / "out/index.html").read_text()
     assert "Covering radius by pairs kept" in shown
     assert "cdn.jsdelivr.net" not in shown
