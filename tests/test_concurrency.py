@@ -13,10 +13,10 @@ COUNT = 6
 # DVC's own words, by which it sends the second one away.
 BUSY = ("is busy", "Unable to acquire lock", "rwlock", "without a confirmation")
 
-USED = ("core", "editors", "engine", "stages/candidates.py")
+USED = ("core", "editors", "engine", "sources/builtin", "stages/candidates.py", "vision/packaged.py")
 
 
-@pytest.mark.nightly("constraints.txt", *(f"src/editjudge/{name}" for name in USED))
+@pytest.mark.nightly("constraints.txt", "stages", *(f"src/editjudge/{name}" for name in USED))
 def test_runs_at_once_in_two_folders_on_one_cache_lose_nothing_and_agree(tmp_path: Path) -> None:
     cache, shared = tmp_path / "cache", {"EDITJUDGE_WORK": str(tmp_path / "work")}
     one, two = (small_repro.write(tmp_path / name, EDITORS, COUNT, cache) for name in ("one", "two"))

@@ -196,7 +196,7 @@ PYTHON = [(page, text) for page, text in PYTHON if page.name != "own_edits.md"] 
 @pytest.mark.parametrize(("page", "text"), PYTHON, ids=[page.name for page, _ in PYTHON])
 def test_python_runs_as_it_stands(page: Path, text: str, copy: Clone) -> None:
     (copy.folder / "example.py").write_text(text)
-    assert copy.run("python", "example.py").strip()
+    assert copy.run(sys.executable, "example.py").strip()
 
 
 def test_readme_begins_with_five_lines_of_python_and_fits() -> None:

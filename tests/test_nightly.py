@@ -43,21 +43,24 @@ def test_it_is_skipped_with_a_reason_until_a_file_changes(project: Path) -> None
     assert list(json.loads(lock.read_text())) == [f"{FILE}::test_long"], "only `make nightly` writes it"
 
 
-def test_what_fails_is_forgotten_and_other_files_are_kept(project: Path) -> None:
-    (project / nightly.LOCK).write_text(json.dumps({"a.py::test_a": "1", "a.py::test_b": "1", "b.py::test_c": "1"}))
+def test_what_fails_is_forgotten_and_what_is_skipped_and_other_files_are_kept(project: Path) -> None:
+    before = dict.fromkeys(("a.py::test_a", "a.py::test_b", "a.py::test_f", "b.py::test_c"), "1")
+    (project / nightly.LOCK).write_text(json.dumps(before))
     writer = nightly.Writer(project)
     told = [("a", "setup", True), ("a", "call", False), ("a", "teardown", True), ("b", "setup", True)]
-    told += [("e", "setup", True)]
+    told += [("e", "setup", True), ("f", "setup", None), ("f", "teardown", True)]
     told += [("d", when, True) for when in ("setup", "call", "teardown")]
     for name, when, passed in told:
-        report = SimpleNamespace(
-            nodeid=f"a.py::test_{name}", when=when, passed=passed, user_properties=[("nightly", "2")]
-        )
-        writer.pytest_runtest_logreport(report)
-    died = SimpleNamespace(nodeid="a.py::test_e", when="???", passed=False, user_properties=[])
+        of = {"nodeid": f"a.py::test_{name}", "when": when, "user_properties": [("nightly", "2")]}
+        writer.pytest_runtest_logreport(SimpleNamespace(**of, passed=bool(passed), skipped=passed is None))
+    died = SimpleNamespace(nodeid="a.py::test_e", when="???", passed=False, skipped=False, user_properties=[])
     writer.pytest_runtest_logreport(died)
     writer.pytest_sessionfinish()
-    assert json.loads((project / nightly.LOCK).read_text()) == {"a.py::test_d": "2", "b.py::test_c": "1"}
+    assert json.loads((project / nightly.LOCK).read_text()) == {
+        "a.py::test_d": "2",
+        "a.py::test_f": "1",
+        "b.py::test_c": "1",
+    }
 
 
 @each_row("name, old, new, moves")

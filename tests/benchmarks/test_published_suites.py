@@ -131,6 +131,8 @@ NUMBERED = (r"(?:#|Image )(\d)", r"Frame (\d)", r"\{source_?(\d?)\}", r"\{truth_
 def test_a_question_shows_each_picture_once_in_the_order_of_its_number(form: str) -> None:
     counts: dict[str, dict[int, str]] = defaultdict(dict)
     texts = {f"{kind} {name}": each for kind, own in questions_of(form).items() for name, each in own.items()}
+    for asked, lines in texts.items():
+        assert re.search(r"\{(source|truth|edited)\}", "".join(lines)), f"{form}, {asked} shows no picture"
     for (asked, lines), what in itertools.product(texts.items(), NUMBERED):
         found = [int(n or 1) for n in re.findall(what, "".join(lines))]
         assert found == [*range(1, len(found) + 1)], f"{form}, {asked}: {lines}"

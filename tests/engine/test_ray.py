@@ -147,7 +147,10 @@ def strike(file: Path, made: list[Any], cluster: Any, node: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
-@pytest.mark.nightly("params.yaml", *ENGINE, "src/editjudge/stages/annotate.py", "src/editjudge/stages/candidates.py")
+WORK = ("editors", "measures", "sources/builtin", "stages/annotate.py", "stages/candidates.py", "vision/packaged.py")
+
+
+@pytest.mark.nightly(*ENGINE, "params.yaml", "pipelines", "stages", *(f"src/editjudge/{name}" for name in WORK))
 def test_stages_write_the_same_bytes_on_any_cluster(tmp_path, cluster, request, monkeypatch) -> None:
     """By one and two workers of this machine, on two nodes, and on three of which one goes away, with a killed worker.
     On one node: `python -m tools.trials.cluster`."""
@@ -239,7 +242,10 @@ def test_shares_of_a_gpu_are_not_more_than_it() -> None:
     assert max(n * needs_of("cuda:0", 1 / n)["GPU"] for n in range(1, 50)) == 1
 
 
-@pytest.mark.nightly(*ENGINE, "src/editjudge/stages/embed.py")
+EMBEDDING = ("sources/selection", "stages/embed.py", "vision/encoders.py", "vision/minilm.py")
+
+
+@pytest.mark.nightly(*ENGINE, "stages", *(f"src/editjudge/{name}" for name in EMBEDDING))
 def test_workers_read_their_shards_and_write_the_same_vectors(photo, workdir, request, monkeypatch) -> None:
     from editjudge.core import images, records
     from editjudge.stages import embed

@@ -89,9 +89,14 @@ class Writer:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.skipped = set[str]()  # as without a browser: what is known of them stays
         self.passed: dict[str, str | None] = {}  # a test's digest; None: it has begun, and failed or never ended
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped:
+            self.skipped.add(report.nodeid)
+        if report.nodeid in self.skipped:
+            return
         known = dict(report.user_properties).get("nightly")
         if known or report.nodeid in self.passed:  # of a process that died the report has no properties
             ended = report.when == "teardown" and self.passed.get(report.nodeid)
@@ -99,7 +104,8 @@ class Writer:
 
     def pytest_sessionfinish(self) -> None:
         ran = {name.partition("::")[0] for name in self.passed}
-        kept = {name: known for name, known in recorded(self.root).items() if name.partition("::")[0] not in ran}
+        before = recorded(self.root).items()
+        kept = {name: known for name, known in before if name in self.skipped or name.partition("::")[0] not in ran}
         kept |= {name: known for name, known in self.passed.items() if known}
         (self.root / LOCK).write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 

@@ -60,7 +60,7 @@ class Repository:
     def tolerance(self, value: float) -> None:
         lines = self.tiers.read_text().splitlines()
         place = next(n for n, line in enumerate(lines) if line.startswith("PARETO_TOLERANCE ="))
-        lines[place] = f"PARETO_TOLERANCE = {value}"
+        lines[place] = f"PARETO_TOLERANCE = {value or 0}"  # another size: bytecode is of a second and a size
         self.tiers.write_text("\n".join(lines) + "\n")
 
     def dvc(self, *words: str) -> tuple[int, str]:

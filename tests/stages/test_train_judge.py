@@ -42,9 +42,9 @@ def pictures(count: int) -> dict[tuple[str, str], bytes | None]:
 
 
 Project = Callable[..., Path]
-TRAINING = pytest.mark.nightly(
-    "configs/deepspeed", *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/train_judge.py", "training"))
-)
+ROOMS = ("core", "engine", "judges/protocol.py", "judges/styles.py", "models", "stages/train_judge.py", "training")
+READ = ("configs/deepspeed", "constraints.txt", "models/tiny_base", "params.yaml", "stages")
+TRAINING = pytest.mark.nightly(*READ, *(f"src/editjudge/{name}" for name in ROOMS))
 
 
 @pytest.fixture

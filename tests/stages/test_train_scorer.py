@@ -70,9 +70,11 @@ def losses(folder: Path) -> np.ndarray:
     return np.loadtxt(folder / "plots/train_scorer/tiny_loss.csv", delimiter=",", skiprows=1, ndmin=2)[:, 1]
 
 
-@pytest.mark.nightly(
-    "configs/deepspeed", *(f"src/editjudge/{name}" for name in ("core", "engine", "stages/train_scorer.py", "training"))
-)
+READ = ("configs/deepspeed", "constraints.txt", "params.yaml", "stages")
+ROOMS = ("core", "engine", "judges/scorers", "models", "stages/train_scorer.py", "training")
+
+
+@pytest.mark.nightly(*READ, *(f"src/editjudge/{name}" for name in ROOMS))
 def test_two_processes_train_as_one(project: Project):
     whole = project("whole", head_dropout=0.0)
     runs.carry_out(train_scorer.job("tiny"))
