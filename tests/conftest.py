@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import forks
 
         forks.share()
+        config.option.tx = [f"popen//python={forks.pytest_xdists()}"] * config.option.numprocesses
 
 
 def pytest_collection_finish() -> None:

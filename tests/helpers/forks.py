@@ -28,7 +28,7 @@ HEAVY = f"{LIBRARIES}, scipy.stats, datasets, dvc.cli, dvc.repo.reproduce, peft,
 HEAVY += ", transformers.models.auto.processing_auto, transformers.models.qwen3_vl.modeling_qwen3_vl"
 SERVER = """
 def serve():
-    import fcntl, gc, json, os, runpy, select, signal, socket, sys, traceback
+    import atexit, fcntl, gc, json, os, runpy, select, signal, socket, sys, traceback
     listening = socket.socket(fileno=int(sys.argv[1]))
     if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
         return
@@ -47,6 +47,7 @@ def serve():
                 if "forkserver" not in words[-1] or own.fileno() < 0:
                     return spawn(program, words, files)
                 with own:
+                    files = [1, 2, *files]  # which pytest may have changed since
                     socket.send_fds(own, [json.dumps([words[-1], dict(os.environ), files]).encode()], files)
                 return pid
 
@@ -90,11 +91,14 @@ def serve():
         os.environ.clear()
         os.environ.update(environment)
         given = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-        beside = folder if kind == "-m" else os.path.dirname(sys.argv[0])
+        beside = folder if kind in ("-c", "-m") else os.path.dirname(os.path.realpath(sys.argv[0]))
         sys.path[:] = [beside, *map(os.path.abspath, given), *libraries]
         spare()
         try:
-            if kind == "-m":
+            if kind == "-c":
+                exec(sys.argv[0], {{"__name__": "__main__"}})
+                atexit._run_exitfuncs()
+            elif kind == "-m":
                 runpy._run_module_as_main(sys.argv[0])  # as Python's own -m: a worker finds its classes by __mp_main__
             else:
                 runpy.run_path(os.path.abspath(sys.argv[0]), run_name="__main__")
@@ -116,12 +120,12 @@ serve()
 PYTHON = """#!{python} -SE
 import json, os, socket, sys
 words = sys.argv[2:] if sys.argv[1] == "-u" else sys.argv[1:]
-if words[0] != "-m" and not words[0].endswith(".py"):
+if words[0] != "{kind}" and not words[0].endswith(".py"):
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 asked.connect("{address}")
-words = words if words[0] == "-m" else ["", *words]
-socket.send_fds(asked, [json.dumps([os.getcwd(), dict(os.environ), sys.argv[0], words]).encode()], [0, 1, 2])
+words = words if words[0] == "{kind}" else ["", *words]
+socket.send_fds(asked, [json.dumps([os.getcwd(), dict(os.environ), {executable}, words]).encode()], [0, 1, 2])
 status = json.loads(asked.recv(999) or "[1]")[0]
 asked.recv(1)  # until it has ended
 sys.exit(status)
@@ -154,13 +158,23 @@ def share() -> None:
     os.environ[SHARED] = json.dumps({imports: server(imports) for imports in (OURS, HEAVY)})
 
 
-@functools.cache
-def python() -> Path:
-    """A program that does what `python -m` and `python FILE.py` do. It lies in a folder of its own, for PATH."""
+def _program(kind: str, executable: str) -> Path:
+    """In a folder of its own, for PATH. executable: what its processes take for their Python, as an expression."""
     file = Path(tempfile.mkdtemp(dir=FOLDER.name), "python")
-    file.write_text(PYTHON.format(python=sys.executable, address=server(HEAVY)))
+    file.write_text(PYTHON.format(python=sys.executable, address=server(HEAVY), kind=kind, executable=executable))
     file.chmod(0o755)
     return file
+
+
+@functools.cache
+def python() -> Path:
+    """A program that does what `python -m` and `python FILE.py` do."""
+    return _program("-m", "sys.argv[0]")
+
+
+def pytest_xdists() -> Path:
+    """The program `python -c` for the processes of pytest-xdist, which import less then, as do those that they start."""
+    return _program("-c", repr(sys.executable))
 
 
 def program(*words: object) -> Done:
