@@ -145,7 +145,8 @@ class FilterSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProbeBenchSetting:
-    """Section `probe_bench`."""
+    """Section `probe_bench`. per_task, easy_per_task: prompts of each task. least_gap: between the damages of the two
+    edits, mean colour difference."""
 
     per_task: Positive
     easy_per_task: Positive
