@@ -87,8 +87,8 @@ class BoxesSetting(PhotoModelSetting[Literal["grounding_dino"]]):
 class RegionsSetting:
     """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP.
 
-    detector: finds boxes. segmenter: gives the mask of each box, by SAM 2.1. clip: how surely an object on white is of
-    its class."""
+    detector: finds boxes. segmenter: gives the mask of each box. clip: how surely an object on white is of its
+    class."""
 
     detector: Annotated[BuiltIn[Literal["drawn"]] | BoxesSetting, BACKEND]
     segmenter: Annotated[BuiltIn[Literal["drawn", "grabcut"]] | PhotoModelSetting[Literal["sam2"]], BACKEND]

@@ -41,7 +41,7 @@ class TrainingSetting:
     held_out_share: Part
     eval_every: Positive
     save_every: Positive
-    seed: Count
+    seed: Annotated[Count, Field(le=2**32 - 1)]  # NumPy's bound
     lora_alpha: Annotated[Positive, Field(le=65_536)] = 32
     lora_dropout: Part = 0.0
     epochs: Amount = 1.0
