@@ -2,7 +2,7 @@
 # make repro   sets up what the graph needs and runs it        make test   sets up the rest and runs the tests
 # make test-torchvision  with torchvision, which a GPU machine has, the tests of what its being there changes
 # make nightly  all tests that `make test` runs only where their files have changed, and notes in tests/nightly.lock which passed
-# make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
+# make lint    format, lint and types                          make graph  mends the lists in dvc.yaml, and docs/settings.md
 # make check   settings, recipes and files, before anything runs
 # make verify  does this machine give what is committed?
 # make pull    the published judge, adapter, pairs, annotations and verdicts, without network
@@ -130,9 +130,11 @@ lint: setup-dev
 	ruff check .
 	mypy
 	python -m tools.graph
+	python -m tools.settings_page
 
 graph: setup
 	python -m tools.graph --write
+	python -m tools.settings_page --write
 
 check: setup
 	python -m editjudge check

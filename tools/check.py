@@ -64,6 +64,7 @@ class PairwiseSetting:
 class Params(TypedDict, total=False):
     """All of params.yaml. A stage reads those sections alone that dvc.yaml names for it."""
 
+    engine: Kind
     tasks: Mapping[Text, Text]
     photo_pool: photos.PhotoPool
     regions: photos.RegionsSetting
@@ -96,7 +97,6 @@ class Params(TypedDict, total=False):
     leaderboard: LeaderboardSetting
     report: ReportSetting
     unfinished: Shares
-    engine: Kind
 
 
 def read_what_is_right(kind: type[T], given: Mapping[str, Any]) -> tuple[T, list[str]]:

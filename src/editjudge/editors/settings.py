@@ -59,8 +59,9 @@ ApiArguments: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProceduralSetting:
-    """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit,
-    0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take. use: see `USES`."""
+    """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit, 0
+    or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take. use: of training prompts
+    (pools), and of the arena's prompts and the suites' cases (benchmark)."""
 
     kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "style_transfer", "unedited"]
     amount: Amount = 0.0
@@ -141,7 +142,8 @@ class ApiSetting:
     sources: the most pictures that the model makes one edit from; one made from more has failed.
     api_key_env: the environment variable with the key. data, benchmark: more fields of a request for the pools and for
     the arena, such as size and quality. send_seed: whether each request has its record's seed. per_minute: requests; 0:
-    no limit. timeout: seconds of one try. megabytes: of an image that comes. price: money an image.
+    no limit. max_in_flight: at a time. timeout: seconds of one try; tries: of an image. megabytes: of an image that
+    comes. price: money an image. use: of training prompts (pools), and of the arena's and the suites' (benchmark).
     ask: the quality, 1 to 5, asked for in words. server: what is started; None: it runs already."""
 
     kind: Literal["api"] = "api"
@@ -188,7 +190,8 @@ class ApiSetting:
 class FolderSetting:
     """Edits that were made elsewhere: the images are taken as they are, for pools and arena alike.
 
-    path: a folder of images named by key, a gallery, or a table (galleries.pictures). model: its name among several."""
+    path: a folder of images named by key, a gallery, or a table (galleries.pictures). model: its name among several.
+    use: of training prompts (pools), and of the arena's and the suites' (benchmark)."""
 
     kind: Literal["folder"] = "folder"
     path: FileName

@@ -59,7 +59,7 @@ class LaunchSetting:
 
     launcher: torchrun is started on each of several nodes, which share the repository's folder, with the node's number
     in PET_NODE_RANK, 0 being that of `address`; ray once, on the cluster at RAY_ADDRESS. processes: on each node; 0:
-    one for each GPU, or one; on the CPU where there are fewer GPUs."""
+    one for each GPU, or one; on the CPU where there are fewer GPUs. port: of `address`, where several nodes meet."""
 
     launcher: Literal["torchrun", "ray"] = "torchrun"
     nodes: Annotated[Positive, Field(le=4096)] = 1

@@ -36,7 +36,9 @@ def beside(model: AnyModelSetting, name: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ComparingSetting:
-    """What all judges have. arena: whether the judge also ranks the editing models."""
+    """What all judges have. arena: whether the judge also ranks the editing models. rule: how the answers to both
+    orders become a verdict: by the mean probability of a side, or by a side that wins in both. tie_margin: mean
+    probabilities nearer to 0.5 are a Tie."""
 
     arena: Flag = False
     rule: Rule
@@ -109,7 +111,8 @@ class RaterSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class CheckpointSetting:
-    """A trained scorer. model: its folder. device: auto takes a GPU where there is one."""
+    """A trained scorer. model: its folder. dtype: of its weights. batch_size: edits at a time. device: auto takes a GPU
+    where there is one."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     model: ModelName
@@ -123,7 +126,8 @@ class FeatureSetting:
     """One of ADIEE's four baselines, see scorers/features.py.
 
     model: a folder or hub id, of CLIP for clip_*, of DINOv2 or DINOv3 for dino_i; or, for dino_i, `embedded`. against:
-    what clip_i and dino_i compare the edit with: its source, or the true edit where the data has one."""
+    what clip_i and dino_i compare the edit with: its source, or the true edit where the data has one.
+    dtype: of its weights. batch_size: edits at a time. device: auto takes a GPU where there is one."""
 
     kind: Literal["clip_t", "clip_d", "clip_i", "dino_i"]
     model: ModelName = EMBEDDED

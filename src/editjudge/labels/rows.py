@@ -38,8 +38,8 @@ class ProbeSource:
 class RatingsSource:
     """Ratings of single edits, as JSON lines, CSV or Parquet: see published.py.
 
-    people: a second table of the same form, people's, whose rows only test. images, people_images: the folders of their
-    image paths, the table's own if left out."""
+    path: the table. test_share: of prompts. people: a second table of the same form, people's, whose rows only test.
+    images, people_images: the folders of their image paths, the table's own if left out."""
 
     source: Literal["ratings"]
     path: FileName
@@ -61,7 +61,8 @@ class AnnotationsSource:
 @settings_class(frozen=True, kw_only=True, config=FORBID)
 class EditRewardSource:
     """EditReward-Data's records. path: its JSON, or a folder; images: of their paths, the file's own if left out.
-    ties: what a `tie_case` is, see published.py: `paper`, two samples (Eq. 6) or none; `code`, a pair as any other."""
+    ties: what a `tie_case` is, see published.py: `paper`, two samples (Eq. 6) or none; `code`, a pair as any other.
+    test_share: of prompts."""
 
     source: Literal["editreward"]
     path: FileName
@@ -76,10 +77,11 @@ class AdieeSource:
 
     truth: the editor whose edits are the true ones; None: nobody's. bad: editors all of whose edits are 0; good: those
     whose edits are 0.5 or 1; others: those that only the other rules label. augmented: whether the source cut, mirrored
-    and lit otherwise is an edit of 0, too. percentile: of the sources' likeness to the truth, 0..100.
-    least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino may be `embedded`.
-    sequences: a table of multi-turn edits, with images and instructions, of each of which two images are drawn `draws`
-    times."""
+    and lit otherwise is an edit of 0, too. percentile: of the sources' likeness to the truth, 0..100. least_clip_d:
+    below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino may be `embedded`. dtype, batch_size,
+    device: of both. test_share: of prompts. sequences: a table of multi-turn edits, with images and
+    instructions, of each of which two images are drawn `draws` times. sequence_images: the folder of its image paths,
+    the table's own if left out."""
 
     source: Literal["adiee"]
     tasks: Annotated[list[Text], Field(min_length=1)]

@@ -67,7 +67,12 @@ def _whole(given: Any) -> Any:
 
 @settings_class(frozen=True, kw_only=True, config=FORBID)
 class PairsSetting:
-    """Section `train_pairs` of params.yaml. thresholds: by task and area, see AreaSetting."""
+    """Section `train_pairs` of params.yaml.
+
+    mode: three_tiers, or head_tail: only elite over failure. margin: least difference of the global z for elite over
+    normal. prompts_per_task: a task stops after so many that gave a pair. least_change: colour difference of the most
+    changed blocks where the edit must show; 0: keep all. seed: which edit becomes Image A. thresholds: by task and
+    area, see AreaSetting."""
 
     mode: Literal["head_tail", "three_tiers"]
     margin: Amount

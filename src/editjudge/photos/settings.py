@@ -37,7 +37,8 @@ class PoolFilters:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class PhotoModelSetting(Generic[Backend]):
-    """A model that looks at photographs, a folder or hub id, and where it runs."""
+    """A model that looks at photographs, and where it runs. model: a folder or hub id. device: auto takes a GPU where
+    there is one. dtype: of its weights. batch_size: images at a time."""
 
     backend: Backend
     model: ModelName
@@ -62,7 +63,8 @@ Aesthetic: TypeAlias = Annotated[BuiltIn[Literal["colour_sharpness"]] | LaionSet
 class PhotoPool:
     """Section `photo_pool`. photos: probe, a folder, or a text file with a path a line, relative to the file's folder.
 
-    captioner: says what a photograph shows, and names its objects and background."""
+    aesthetic: gives a photograph its score. captioner: says what a photograph shows, and names its objects and
+    background."""
 
     photos: FileName
     filters: PoolFilters
@@ -85,7 +87,8 @@ class BoxesSetting(PhotoModelSetting[Literal["grounding_dino"]]):
 class RegionsSetting:
     """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP.
 
-    segmenter: gives the mask of each box, by SAM 2.1. clip: how surely an object on white is of its class."""
+    detector: finds boxes. segmenter: gives the mask of each box. clip: how surely an object on white is of its
+    class."""
 
     detector: Annotated[BuiltIn[Literal["drawn"]] | BoxesSetting, BACKEND]
     segmenter: Annotated[BuiltIn[Literal["drawn", "grabcut"]] | PhotoModelSetting[Literal["sam2"]], BACKEND]
@@ -127,7 +130,8 @@ class Instructions:
     records: graph, or a file or folder of published records. images: the folder of their photographs. side: long side
     that larger photographs are made to, pixels, 0: as they are. per_photo: single edits, whose `types` take turns;
     dialogues: of a photograph, whose kinds take turns. test_share: of the photographs whose edits are for
-    suites alone, each by its own key; of the probe's photos those are that no training sees."""
+    suites alone, each by its own key; of the probe's photos those are that no training sees.
+    objects, background: which may be edited. writer: of the words."""
 
     records: FileName
     images: FileName = "none"

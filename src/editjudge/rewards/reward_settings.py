@@ -15,12 +15,12 @@ from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text
 class RewardSetting:
     """The section `reward_service` of params.yaml.
 
-    port: 0: a free one. replicas: copies of the scorer, on the GPUs in turn; 0: one on each. batch_size: edits scored
-    together, at most, of a judge requests. gathering: seconds that the first edit of a batch waits for others.
-    most_waiting: edits that wait, of a judge comparisons; a request beyond is told to come back (503). most_megabytes:
-    of a request. stop_seconds: in which requests are still answered once the service is told to stop. reward: what
-    trainers get that take one number: overall, calibrated, win_rate (in its group), or a dimension's name; of a judge
-    its win rate, in visual consistency or in the dimension of this name. api_key_env: the
+    host: the address that it listens at. port: 0: a free one. replicas: copies of the scorer, on the GPUs in turn; 0:
+    one on each. batch_size: edits scored together, at most, of a judge requests. gathering: seconds that the first edit
+    of a batch waits for others. most_waiting: edits that wait, of a judge comparisons; a request beyond is told to come
+    back (503). most_megabytes: of a request. stop_seconds: in which requests are still answered once the service is
+    told to stop. reward: what trainers get that take one number: overall, calibrated, win_rate (in its group), or a
+    dimension's name; of a judge its win rate, in visual consistency or in the dimension of this name. api_key_env: the
     environment variable with the key that requests must have, or none. sources: folder of the source images that
     prompts name, for trainers that send none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and
     verl-omni; nothing in them is run."""

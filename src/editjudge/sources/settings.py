@@ -22,7 +22,7 @@ NearBits = Annotated[Whole, Field(ge=-1, le=15)]
 class SourceSetting:
     """One source of a task, `raw_pairs.sources.<task>.<name>`.
 
-    format: a name in `formats.FORMATS`, or probe. path: a file or folder. files: a glob in the folder; of a data set on
+    format: one of docs/own_data.md, or probe. path: a file or folder. files: a glob in the folder; of a data set on
     disk, its split. images: the folder of image paths (`path` where not given). names: the upstream task names taken,
     whatever `names.yaml` says of them. instruction, image, key, sources: the fields that hold them, where they are
     others. most: rows kept at most."""
@@ -145,7 +145,8 @@ class FilterSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProbeBenchSetting:
-    """Section `probe_bench`."""
+    """Section `probe_bench`. per_task, easy_per_task: prompts of each task. least_gap: between the damages of the two
+    edits, mean colour difference."""
 
     per_task: Positive
     easy_per_task: Positive

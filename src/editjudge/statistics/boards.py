@@ -33,8 +33,8 @@ class RankSetting:
     1, which draws models that almost always win or lose towards the others, by hundreds of points. weighting: balanced
     gives every dimension the same total weight. ties: davidson has one tie parameter a dimension; halves is
     Bradley-Terry, a tie being half a win of either side. replicates: bootstrap draws for the intervals of ranks; 0: no
-    intervals. anchor: a model that stands at anchor_rating; intervals are those of the distance to it. exclude: models
-    whose matches are left out of all boards."""
+    intervals; seed: of the draws. anchor: a model that stands at anchor_rating; intervals are those of the distance to
+    it. exclude: models whose matches are left out of all boards."""
 
     prior: Literal["weak", "published"]
     weighting: Literal["balanced", "by_matches"]

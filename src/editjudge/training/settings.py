@@ -17,15 +17,18 @@ Part = Annotated[Real, Field(ge=0, le=0.99)]
 class TrainingSetting:
     """How a judge or a scorer is trained.
 
-    base: a folder or hub id. max_steps: takes the place of epochs where it is above 0. global_batch: pairs of one step,
-    of all processes together: the same number gives the same training. batch_size: pairs that a process works on at a
+    base: a folder or hub id. lora_rank, lora_alpha, lora_dropout: of the adapter, as peft has them. learning_rate: the
+    highest, after warmup_share of the steps, from which it falls as a cosine. weight_decay: AdamW's. epochs: over the
+    rows. max_steps: takes the place of epochs where it is above 0. global_batch: pairs of one step, of all processes
+    together: the same number gives the same training. batch_size: pairs that a process works on at a
     time, at most; how often follows from global_batch. held_out_share: of the prompts, by the hash of their names: they
     choose the weights that are kept; test_share: of others, which only measure. augmentation: mirror turns a row's
     images alike, at random, which makes "left", "above" and text wrong. min_pixels, max_pixels: images are resized to
     between these; 0: as the base's processor does. log_every, eval_every, save_every: steps; a killed training goes on
     from the last saved checkpoint, of which keep_checkpoints are kept. skip_failed: leave pairs out whose images cannot
     be used, and list them; else stop and name them. workers: processes that decode images, for each of the training's.
-    deepspeed: a file of configs/deepspeed."""
+    bf16: compute in bfloat16. gradient_checkpointing: less memory, more time. attn_implementation: of the attention, by
+    transformers' names. deepspeed: a file of configs/deepspeed. launch: its processes."""
 
     where: ClassVar[str] = "train_judge"
 
@@ -38,7 +41,7 @@ class TrainingSetting:
     held_out_share: Part
     eval_every: Positive
     save_every: Positive
-    seed: Count
+    seed: Annotated[Count, Field(le=2**32 - 1)]  # NumPy's bound
     lora_alpha: Annotated[Positive, Field(le=65_536)] = 32
     lora_dropout: Part = 0.0
     epochs: Amount = 1.0
@@ -89,7 +92,8 @@ class TrainJudgeSetting(TrainingSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class SingleEditsSetting(TrainingSetting):
-    """Fields that entries of section `train_scorer` share. lora_rank: 0: all parameters are trained."""
+    """Fields that entries of section `train_scorer` share. lora_rank: 0: all parameters are trained. data: an entry of
+    section `scorer_data`."""
 
     where: ClassVar[str] = "train_scorer"
 
@@ -103,11 +107,11 @@ class TrainScorerSetting(SingleEditsSetting):
     dimensions: of its scores, those that are learnt, in their order. prompt: brief (one look for all dimensions),
     rubric (each dimension by itself) or score (ADIEE's sentences). token: the added one, whose hidden state the head
     reads. head: gaussian (a mean and a standard deviation) or score (a mean). head_sizes: of its inner layers.
-    head_shared: one head for all dimensions. aggregation: how the dimensions become one score. loss: regression is to
-    the scores less `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the
-    edit as a whole) or both. language_weight: of the loss of the reply's words beside it, the token among them where it
-    is `token_written`, as ADIEE's [SCORE] is.
-    calibration: training edits, at most, that the calibrated value is read from."""
+    head_dropout: behind the first layer. head_shared: one head for all dimensions. aggregation: how the dimensions
+    become one score. loss: regression is to the scores less `offset`. learn: each (dimension from its own scores),
+    overall (the aggregate from the score of the edit as a whole) or both. language_weight: of the loss of the reply's
+    words beside it, the token among them where it is `token_written`, as ADIEE's [SCORE] is. calibration: training
+    edits, at most, that the calibrated value is read from."""
 
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
     prompt: Text
@@ -135,8 +139,8 @@ class TrainScorerSetting(SingleEditsSetting):
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TrainRaterSetting(SingleEditsSetting):
     """An entry of section `train_scorer` that says its scores in words: it has `rubrics`, the set whose questions and
-    replies are learnt. most: rows to learn from, balanced over tasks and scores; 0: all. distance_weight: see
-    `rater.RaterLesson`."""
+    replies are learnt. most: rows to learn from, balanced over tasks and scores; 0: all. distance_weight: of the
+    squared distance from the expected score to the known one, beside the loss of the words."""
 
     rubrics: Text
     most: Count = 0

@@ -52,7 +52,8 @@ class Program:
     """A program that serves the model as long as the stage asks it: a copy on each group of `gpus` GPUs, which it alone
     sees, on the port of base_url and those behind it.
 
-    command: its words, {port} and {model} filled in. health: the path that answers 200 when it is ready."""
+    command: its words, {port} and {model} filled in. health: the path that answers 200 when it is ready. start_seconds:
+    until it must be; stop_seconds: between SIGTERM and SIGKILL."""
 
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
     gpus: Annotated[Positive, Field(le=64)] = 1
@@ -96,8 +97,9 @@ class ChatModelSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class LocalSetting(ChatModelSetting):
-    """A model on this machine. model: its folder or hub id. adapter: the folder of its LoRA adapter, or none.
-    enable_thinking: false is told to the chat template, where that of a reasoning model asks.
+    """A model on this machine. model: its folder or hub id. adapter: the folder of its LoRA adapter, or none. dtype: of
+    its weights. batch_size: chats at a time. enable_thinking: false is told to the chat template, where that of a
+    reasoning model asks.
 
     workers: processes that run the model by transformers, on the GPUs in turn; 0: one on each GPU, or without GPUs one
     on each core. A served model ignores it, so that an entry can change its backend alone."""
@@ -141,7 +143,8 @@ class HttpSetting(ChatModelSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class EndpointSetting(HttpSetting):
-    """A model behind an endpoint that runs already. model: its name there. reasoning_effort: how long it shall think;
+    """A model behind an endpoint that runs already. model: its name there. base_url: such as https://api.openai.com/v1.
+    api_key_env: the environment variable with the key, or none. reasoning_effort: how long it shall think;
     default: nothing is sent."""
 
     backend: Literal["endpoint"] = "endpoint"

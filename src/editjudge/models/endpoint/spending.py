@@ -59,7 +59,8 @@ class Price:
 class Budget:
     """The most that the answers a stage uses may cost, those kept before included; 0: no limit.
 
-    questions: one order of a pair, or one edit to be scored, in one pass. money: in the currency of the price."""
+    questions: one order of a pair, or one edit to be scored, in one pass. tokens: read and written.
+    money: in the currency of the price."""
 
     questions: Count = 0
     tokens: Count = 0

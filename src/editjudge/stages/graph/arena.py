@@ -43,7 +43,8 @@ def of_suite(imported: Any, suite: str | None) -> list[str]:
 class ArenaPlan:
     """Section `compare_models` of params.yaml. least_share: of the prompts, below which a model has few images.
 
-    budget: the most questions, each asked in both orders, 0 for all; seed: of their choice."""
+    budget: the most questions, each asked in both orders, 0 for all; seed: of their choice. few_images: keep: such a
+    model is listed in the metrics; leave_out: it is left out as well."""
 
     budget: Count
     seed: Count
