@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -173,19 +174,19 @@ def python() -> Path:
 
 
 def pytest_xdists() -> Path:
-    """The program `python -c` for the processes of pytest-xdist, which import less then, as do those that they start."""
+    """The program `python -c` for the processes of pytest-xdist: these, and the servers that they start, import less."""
     return _program("-c", repr(sys.executable))
 
 
-def program(*words: object) -> Done:
+def program(*words: object, env: Mapping[str, str] = ENV) -> Done:
     """The program `editjudge` in the current folder."""
-    return run("", *words)
+    return run("", *words, env=env)
 
 
-def run(module: str, *words: object) -> Done:
+def run(module: str, *words: object, env: Mapping[str, str] = ENV) -> Done:
     """A module of ours in the current folder; "" is the program."""
     module = f"editjudge.{module}".removesuffix(".")
-    asked = [os.getcwd(), ENV, sys.executable, ["-m", module, *map(str, words)]]
+    asked = [os.getcwd(), env, sys.executable, ["-m", module, *map(str, words)]]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as none:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(server(OURS))
