@@ -174,7 +174,7 @@ def python() -> Path:
 
 
 def pytest_xdists() -> Path:
-    """The program `python -c` for the processes of pytest-xdist: these, and the servers that they start, import less."""
+    """The program `python -c` for the processes of pytest-xdist; what these and their servers import is there."""
     return _program("-c", repr(sys.executable))
 
 
