@@ -165,6 +165,7 @@ def browsed(request: pytest.FixtureRequest) -> Iterator[Page]:
         assert [each for each in told if not each.startswith("data:")] == []
 
 
+@pytest.mark.nightly("constraints.txt", "params.yaml", "pipelines", "stages")
 def test_files_a_drawn_box_and_a_verdict(browsed: Page, judging: str, folder: Path) -> None:
     browsed.goto(f"{judging}/served.html")
     browsed.set_input_files("input[type=file] >> nth=0", [folder / name for name in FILES])
@@ -189,6 +190,7 @@ def test_files_a_drawn_box_and_a_verdict(browsed: Page, judging: str, folder: Pa
     assert browsed.locator("figure:has(.heatmap) figcaption").all_inner_texts() == ["Edit A", "Edit B"]
 
 
+@pytest.mark.nightly("constraints.txt", "params.yaml", "pipelines", "stages")
 def test_keys_answer_and_take_back(browsed: Page, labelling: str) -> None:
     said(labelling, "Dan", "Tie")  # whom the table of agreement has
     browsed.goto(f"{labelling}/served.html")
