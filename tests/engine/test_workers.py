@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from editjudge.editors import making
 from editjudge.engine import local, workers
 from editjudge.engine.local import hosted
 from editjudge.engine.progress import bar, progress
+from editjudge.engine.unfinished import Gap, Unfinished, check
 from editjudge.engine.workers import Failure, WorkerBroken, Workers, without_device
 from editjudge.models.chat import models
 
@@ -192,6 +194,21 @@ def test_what_is_heard_with_the_last_straw_is_given_before_it(monkeypatch: pytes
         assert next(answers) == ("b", "answer")
         with pytest.raises(WorkerBroken, match="1 workers in a row died without an answer"):
             next(answers)
+
+
+def test_a_stage_ends_where_more_is_missing_than_its_share_and_else_says_what(capsys) -> None:
+    lost = [Gap("edits of m", Counter(timeout=1, budget=4), 100, "editors.m.budget"), Gap("y", Counter(), 100, "z")]
+    told, again = (
+        "5 of 100 edits of m are missing (budget: 4, timeout: 1)",
+        "run `dvc repro code && dvc repro -f -s c@t`",
+    )
+    for shares in ({}, {"default": 0.05}, {"candidates": 0.05, "default": 0.0}):
+        check({"unfinished": shares}, "candidates", "c@t", lost)
+        assert capsys.readouterr().err == f"candidates: {told}; to try them again, {again}\n"
+    with pytest.raises(Unfinished) as error:
+        check({}, "candidates", "c@t", [lost[0], Gap("y", Counter(no=6), 100, "z")])
+    how = "What is finished is kept. To go on, run `dvc repro` again, with more editors.m.budget, or allow more by"
+    assert str(error.value) == f"{told}; 6 of 100 y are missing (no: 6). {how} unfinished.candidates, which is 0.05"
 
 
 def asked(device: str) -> Callable[[str], object]:
