@@ -53,14 +53,13 @@ ANSWERS: dict[str, list[tuple[int, bytes, dict[str, str]]]] = {
 
 
 class Badly(Handler):
-    """Each path is a behaviour; `asked` holds the path of every request."""
+    """Each path is a behaviour; `asked` holds the path of every request, and `told` what their headers say."""
 
     asked: list[str]
-    told: dict[str, str]
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
-        self.told.update(self.headers)
+        Badly.told |= self.headers
         name, time = self.path.strip("/").partition("?")[0], self.asked.count(self.path)
         if name in ANSWERS:
             status, body, headers = ANSWERS[name][min(time, len(ANSWERS[name])) - 1]

@@ -111,8 +111,7 @@ def test_a_mask_is_read_in_every_form(form: str) -> None:
 
 def test_json_in_a_cell_of_text_and_paths_are_read() -> None:
     regions = [{"box": (1, 1, 4, 3), "mask": b"m"}, {"box": (0, 0, 2, 2)}]
-    found = [masks.of_rows(rows)[1] for rows in (regions, regions[:1], None)]
-    assert found == [(), (b"m",), ()], "of all regions or none"
+    assert [masks.of_rows(rows)[1] for rows in (regions, regions[:1], None)] == [(), (b"m",), ()], "of all or none"
     assert read(boxes=[0, 0, 7, 5])[0]["box"] == [0, 0, 7, 5]
     assert read(boxes="[1, 1, 4, 3]") == [{"label": "", "box": [1, 1, 4, 3], "mask": None}]
     assert [r["box"] for r in read(boxes="[[1,1,4,3],[0,0,6.5,2.5]]")] == [[1, 1, 4, 3], [0, 0, 7, 3]]

@@ -490,9 +490,9 @@ def test_the_same_image_with_another_instruction_is_another_pair(load: Importer,
     Image.open(folder / "good.png").resize((64, 48)).save(buffer, "JPEG", quality=90)
     (folder / "near.jpg").write_bytes(buffer.getvalue())
     rows = [plain("a"), plain("b", "Another thing to ask for"), plain("c", image="near.jpg")]
-    file = jsonl(folder / "t.jsonl", *rows, plain("d", image="folder/a.png"))
+    file = jsonl(folder / "t.jsonl", plain("d", image="folder/a.png"), *rows)
     [why] = load("color_alter", "plain", file, {"near_bits": 4}).refused
-    assert (why["row"], why["reason"], why["detail"]) == (2, "near duplicate", "0 bits from pair 0"), "and not from 1"
+    assert (why["row"], why["reason"], why["detail"]) == (3, "near duplicate", "0 bits from pair 1"), "and not from 2"
     assert load("color_alter", "plain", file, {"near_bits": -1}).reasons == []
 
 
