@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from cases import each_row
+from cases import each_row, yaml_beside
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -40,29 +40,26 @@ PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3),
 GOOD: tuple[int, bytes, dict[str, str]] = (200, PNG, {})
 ANSWERS: dict[str, list[tuple[int, bytes, dict[str, str]]]] = {
     "good": [GOOD],
-    "missing": [(404, b"no", {})],
-    "broken": [(500, b"", {})],
-    "html": [(200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"})],
-    "to_file": [(302, b"", {"Location": "file:///etc/passwd"})],
-    "to_ftp": [(302, b"", {"Location": "ftp://example.com/a.png"})],
-    "to_good": [(301, b"", {"Location": "/good"})],
-    "loop": [(302, b"", {"Location": "/loop"})],
-    "nowhere": [(302, b"", {})],
     "declared": [(200, PNG[:16], {"Content_Length": "900000000"})],
     "busy": [*[(429, b"", {"Retry_After": "0"})] * 2, GOOD],
     "later": [(503, b"", {"Retry_After": formatdate(0, usegmt=True)}), GOOD],
     "shortened": [(200, PNG[:-200], {}), GOOD],
+    "full": [(200, PNG.ljust(500_000, b"\0"), {})],
     "cut": [*[(200, PNG[:-200], {"Content_Length": str(len(PNG))})] * 2, GOOD],
+    **{
+        name: [(status, body.encode(), head)] for name, (status, body, head) in yaml_beside(__file__)["ANSWERS"].items()
+    },
 }
 
 
 class Badly(Handler):
-    """Each path is a behaviour; `asked` holds the path of every request."""
+    """Each path is a behaviour; `asked` holds the path of every request, and `told` what their headers say."""
 
     asked: list[str]
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
+        Badly.told |= self.headers
         name, time = self.path.strip("/").partition("?")[0], self.asked.count(self.path)
         if name in ANSWERS:
             status, body, headers = ANSWERS[name][min(time, len(ANSWERS[name])) - 1]
@@ -110,7 +107,7 @@ class Badly(Handler):
 
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
-    Badly.asked = []
+    Badly.asked, Badly.told = [], {}
     with served(Badly) as running:
         yield running
 
@@ -136,6 +133,9 @@ def test_an_image_is_fetched_once_also_through_a_redirect(server: ThreadingHTTPS
     assert [fetch(server, tmp_path, path) for path in ("good", "good", "to_good", "to_good")] == [PNG] * 4
     assert Badly.asked == ["/good", "/to_good", "/good"]
     assert left(tmp_path) == [".image", ".image"]
+    assert Badly.told.items() >= {"User-Agent": "editjudge", "Accept": "image/*", "Accept-Encoding": "identity"}.items()
+    assert fetched(address(server, "good").replace("http", "HTTP"), tmp_path) == PNG
+    assert len(fetch(server, tmp_path, "full")) == 500_000
 
 
 def test_a_damaged_image_is_asked_for_again(server: ThreadingHTTPServer, tmp_path: Path, damage) -> None:
@@ -322,7 +322,7 @@ def test_a_gated_model_says_which_licence_to_accept_and_which_variable_to_set(hu
     assert said.endswith(f"judges.x.model: {told} your token")
 
 
-@pytest.mark.parametrize("model", ["models/mine", "data/mine", "mine", "../mine", "/a/b", "a/b/c", "a b/c"])
+@each_row("model")
 def test_what_is_no_hub_id(model: str, workdir: Path) -> None:
     assert not hub.is_id(model)
     assert hub.is_id("own/open")

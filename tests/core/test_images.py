@@ -37,8 +37,10 @@ def test_other_forms_transparency_and_orientation_and_png_keeps_every_pixel(phot
     assert np.array_equal(images.decode(images.encode_png(photo)), photo)
     assert images.encode_png(photo) == images.encode_png(photo.copy())
     assert images.decode(encoded(Image.new("CMYK", (8, 6)), "JPEG")).shape == (6, 8, 3)
-    clear = encoded(Image.new("RGBA", (8, 6), (0, 0, 0, 0)), "WEBP", lossless=True)
-    assert (images.decode(clear) == 255).all(), "transparency is laid on white"
+    clear = [encoded(Image.new("RGBA", (8, 6), (0, 0, 0, 0)), "WEBP", lossless=True)]
+    clear.append(encoded(Image.new("P", (8, 6)), "PNG", transparency=0))
+    assert all((images.decode(each) == 255).all() for each in clear), "transparency is laid on white"
+    assert (images.decode(encoded(Image.fromarray(np.full((5, 7), 25_600, np.uint16)), "PNG"), 35) == 99).all()
     exif = Image.Exif()
     exif[0x0112] = 6
     assert images.decode(encoded(Image.new("RGB", (8, 6)), "JPEG", exif=exif)).shape == (8, 6, 3)
@@ -91,6 +93,8 @@ FORMS = {
     "png, one bit": png(SQUARE),
     "png, transparent": png(ALPHA),
     "as datasets have it": {"bytes": png(SQUARE), "path": None},
+    "cut out": {"bytes": png(np.dstack([ALPHA[..., :3], ~SQUARE])), "cut": True},  # all but that hardly opaque
+    "cut out, white": {"bytes": png(SQUARE + np.uint8(254)), "cut": True},
     "run lengths": {"size": [HEIGHT, WIDTH], "counts": [11, 3, 2, 3, 2, 3, 11]},
     "polygon": [2, 1, 4, 1, 4, 3, 2, 3],
     "polygons of one object": [[2, 1, 4, 1, 4, 2, 2, 2], [2, 2, 4, 2, 4, 3, 2, 3]],
@@ -106,6 +110,9 @@ def test_a_mask_is_read_in_every_form(form: str) -> None:
 
 
 def test_json_in_a_cell_of_text_and_paths_are_read() -> None:
+    regions = [{"box": (1, 1, 4, 3), "mask": b"m"}, {"box": (0, 0, 2, 2)}]
+    assert [masks.of_rows(rows)[1] for rows in (regions, regions[:1], None)] == [(), (b"m",), ()], "of all or none"
+    assert read(boxes=[0, 0, 7, 5])[0]["box"] == [0, 0, 7, 5]
     assert read(boxes="[1, 1, 4, 3]") == [{"label": "", "box": [1, 1, 4, 3], "mask": None}]
     assert [r["box"] for r in read(boxes="[[1,1,4,3],[0,0,6.5,2.5]]")] == [[1, 1, 4, 3], [0, 0, 7, 3]]
     assert [r["label"] for r in read(boxes=[[1, 1, 4, 3]], labels=["cup"])] == ["cup"]

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from editjudge.core import code, files, main, portable
-from editjudge.core.errors import UserError
+from editjudge.core.errors import UserError, describe, printable
 from editjudge.core.main import guarded
 from editjudge.engine.resume import RecordCache
 from editjudge.engine.workers import cores
@@ -29,9 +29,13 @@ def stop(error: BaseException) -> None:
     raise error
 
 
-def test_another_error_of_the_program_keeps_its_traceback() -> None:
+def test_an_error_of_the_program_keeps_its_traceback_and_what_a_terminal_obeys_is_a_space() -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         guarded("annotate", stop, RuntimeError("a bug"))
+    obeyed = "\0\t\x0b\x1b\x1f\x7f\x9f\u200e\u200f\u2028\u202e\u2066\u2069"
+    assert printable(obeyed) == " " * len(obeyed)
+    assert printable(kept := "\n ~\xa0\u200d\u2010\u2027\u202f\u2065\u206a") == kept
+    assert describe(KeyError("x" * 999 + "\ny")) == f"KeyError: '{'x' * 289}"
 
 
 def test_a_killed_server_of_processes_is_one_line() -> None:

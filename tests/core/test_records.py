@@ -71,10 +71,14 @@ def test_an_optional_column_is_written_where_a_row_has_it_however_late_it_comes(
 
 def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "GROUPS", 4)
-    records.write(tmp_path / "a.parquet", (pair(f"k{n}") for n in range(1_500)), "raw_pairs")
-    file = pq.ParquetFile(tmp_path / "a.parquet")
-    assert (file.metadata.num_rows, file.num_row_groups < 15) == (1_500, True)
-    assert [row["key"] for row in records.iterate(tmp_path / "a.parquet", "raw_pairs")][-1] == "k1499"
+    monkeypatch.setattr(records, "GROUP_ROWS", 100)
+    records.write(file := tmp_path / "a.parquet", (pair(f"k{n}") for n in range(1_500)), "raw_pairs")
+    found = pq.read_metadata(file)
+    sizes = [found.row_group(n).num_rows for n in range(found.num_row_groups)]
+    assert (sizes[:5], max(sizes), sum(sizes)) == ([64] * 4 + [85], 100, 1_500)
+    for first in (0, 63, 64, 65, 260, 341, 420, 1_499, 1_500):
+        keys = [row["key"] for row in records.iterate(file, "raw_pairs", first=first)]
+        assert keys == [f"k{n}" for n in range(first, 1_500)]
 
 
 def test_images_stay_where_they_are_stored_until_they_are_wanted(tmp_path, monkeypatch) -> None:
@@ -108,6 +112,10 @@ def test_on_reading_broken_rows_missing_files_columns_and_other_formats_are_name
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(records.ContractError, match=r"a\.parquet: row 1 .*field key"):
         records.read(tmp_path / "a.parquet", "raw_pairs")
+    why = f"'{'x' * 300}' does not match '^[A-Za-z0-9._-]{{1,200}}$'"
+    with pytest.raises(records.ContractError) as error:
+        records.check("raw_pairs", [pair(), pair("x" * 300)], "f", 7)
+    assert str(error.value) == f"f: row 8 (key '{'x' * 300}'), field key: {why[:80]} ... {why[-80:]}"
     with pytest.raises(records.ContractError, match="not found: run `dvc repro`"):
         records.read(tmp_path / "none.parquet", "raw_pairs")
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
@@ -129,11 +137,20 @@ def test_every_contract_is_a_valid_schema_with_sorted_columns(file: Path) -> Non
     assert set(records.schema_of(name)["required"]) <= set(names)
 
 
+def test_rows_stand_beside_those_of_their_key() -> None:
+    a, b = ({"key": name} for name in "ab")
+    assert list(records.beside([a, b], [[a, a], [b]])) == [(a, [a, a]), (b, [b])]
+    with pytest.raises(records.ContractError, match="the row of key 'a' is unknown, or not in the order of the others"):
+        list(records.beside([a, b], [[b, a]]))
+
+
 def test_json_has_no_nan_and_six_decimals(tmp_path: Path) -> None:
     records.write_json(tmp_path / "m.json", {"b": 1 / 3, "a": [2.0, None]})
     assert (tmp_path / "m.json").read_text() == '{\n  "a": [\n    2.0,\n    null\n  ],\n  "b": 0.333333\n}\n'
     with pytest.raises(ValueError, match="not JSON compliant"):
         records.write_json(tmp_path / "m.json", {"a": float("nan")})
+    records.write_csv(tmp_path / "m.csv", [{"a": 1 / 3, "b": "\ud800"}])
+    assert (tmp_path / "m.csv").read_text() == "a,b\n0.333333,\\ud800\n"
 
 
 PEAK = """

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from editjudge.editors import making
 from editjudge.engine import local, workers
 from editjudge.engine.local import hosted
 from editjudge.engine.progress import bar, progress
+from editjudge.engine.unfinished import Gap, Unfinished, check
 from editjudge.engine.workers import Failure, WorkerBroken, Workers, without_device
 from editjudge.models.chat import models
 
@@ -192,6 +194,24 @@ def test_what_is_heard_with_the_last_straw_is_given_before_it(monkeypatch: pytes
         assert next(answers) == ("b", "answer")
         with pytest.raises(WorkerBroken, match="1 workers in a row died without an answer"):
             next(answers)
+
+
+def test_a_stage_ends_where_more_is_missing_than_its_share_and_else_says_what(capsys) -> None:
+    lost = [Gap("edits of m", Counter(timeout=1, budget=4), 100, "editors.m.budget"), Gap("y", Counter(), 100, "z")]
+    told, again = (
+        "5 of 100 edits of m are missing (budget: 4, timeout: 1)",
+        "run `dvc repro code && dvc repro -f -s c@t`",
+    )
+    for shares in ({}, {"default": 0.05}, {"candidates": 0.05, "default": 0.0}):
+        check({"unfinished": shares}, "candidates", "c@t", lost)
+        assert capsys.readouterr().err == f"candidates: {told}; to try them again, {again}\n"
+    how = "What is finished is kept. To go on, run `dvc repro` again, with more editors.m.budget, or allow more by"
+    for n, shares in ((6, {}), (1, {"default": 0.04})):
+        with pytest.raises(
+            Unfinished, match=rf"unfinished\.candidates, which is {shares.get('default', 0.05)}$"
+        ) as error:
+            check({"unfinished": shares}, "candidates", "c@t", [lost[0], Gap("y", Counter(no=n), 100, "z")])
+        assert str(error.value).startswith(f"{told}; {n} of 100 y are missing (no: {n}). {how} unfinished.")
 
 
 def asked(device: str) -> Callable[[str], object]:

@@ -296,7 +296,9 @@ def test_unusable_images_fail_by_themselves(tmp_path: Path) -> None:
     edits = [candidate(row, "m", drawn({"blue": BOXES[1]})) for row in rows]
     edits[4]["image"] = good[: len(good) // 2]
     with grounding_server() as server:
-        found = run((rows, edits), REPLACE, at(server.url), tmp_path / "c").found
+        made = run((rows, edits), REPLACE, at(server.url), tmp_path / "c")
+    found, why = made.found, [each["reason"] for each in made.run_report()["regions_failed"]]
+    assert why == sorted({str(each.reason) for each in found.values() if each.reason})
     assert found["k0005", "m"] == Grounded((BOXES[0],), (BOXES[1],))
     assert [each.kind is None for each in found.values()] == [False] * 5 + [True]
     assert all(each.reason for each in list(found.values())[:5])
@@ -318,8 +320,7 @@ def test_the_record_s_own_boxes(tmp_path: Path, rule: Recipe, source: int, edite
     changed = ("hair", "body_appearance") if rule is PORTRAIT else ()
     assert found.found["k0000", "m"] == Grounded(box * source, box * edited, changed)
     assert found.found["k0001", "m"] == Grounded(reason="the record has no box", kind="no box")
-    assert found.failed() == {"no box": 1}
-    assert found.run_report() == {}
+    assert (found.failed(), found.report()["grounded"], found.run_report()) == ({"no box": 1}, 1, {})
 
 
 def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path) -> None:
@@ -332,7 +333,7 @@ def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path
     assert unread.kind == "grammar"
     assert "Surprise me!" in str(unread.reason)
     assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == rows[2]
-    own = [{"label": "red one", "box": [0] * 4}]
+    own = [{"label": label, "box": [0] * 4} for label in ("red one", " ")]
     labelled = prompt(0, "subject_remove", "Surprise me!", drawn({"red": BOXES[2]}), own)
     found = run(([labelled], [candidate(labelled, "m", drawn({}))]), REMOVE, how, tmp_path / "c")
     assert found.found["k0000", "m"] == Grounded((BOXES[2],))

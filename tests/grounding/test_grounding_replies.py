@@ -131,8 +131,8 @@ def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) 
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
 def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates: Any) -> None:
     prompt = prompts.GrounderPrompt.load(f"grounding/grounders/{name}.yaml")
-    text = grounder_text(prompt, "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
-    assert 'Names: ["a \\"cup\\"", "{0}"]\n' in text
+    text = grounder_text(prompt, "Remove it", ['a "čup"', "{0}"], (640, 480), coordinates)
+    assert 'Names: ["a \\"čup\\"", "{0}"]\n' in text
     assert ("640 wide and 480 high" in text) == (coordinates == "absolute")
     assert ("0 to 1000" in text) == (coordinates == "thousandths")
 

@@ -146,6 +146,7 @@ def test_a_grounding_dino_finds_boxes_of_the_names(detector: Path, tmp_path: Pat
         again = run(rows, REPLACE, embedded, dino, tmp_path / "c").found
         assert (again == found) == (allowed == most)
     assert any(f"{most} boxes, more than {most - 1}" in str(at.reason) for at in again.values())
+    assert all(at.kind.endswith(": too many boxes") for at in again.values() if ", more than " in str(at.reason))
     high = run(rows, REPLACE, embedded, dino | {"threshold": 1.0}, tmp_path / "c")
     assert high.failed() == {"grounder, source: no box": 4, "grounder, source: unusable": 2}
     assert high.found["k0", "m0"].reason == "grounder, source: no box of 'red square' above the threshold"
@@ -172,6 +173,10 @@ def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(dete
         kept = cache._db.execute("SELECT count(*) FROM records").fetchone()
     assert kept == (4,), "three sources; the edit of two is one image"
     assert run(rows, PORTRAIT, {"backend": "embedded"}, dino, tmp_path / "c").found == found.found
+    for n, other in enumerate(({"overlap": 0.1}, {"threshold": 0.1}, {"dtype": "bfloat16"}), 2):
+        run(rows, PORTRAIT, {"backend": "embedded"}, dino | other, tmp_path / "c")
+        with resume.RecordCache(tmp_path / "c") as cache:
+            assert cache._db.execute("SELECT count(*) FROM records").fetchone() == (4 * n,), other
 
 
 def test_a_model_that_cannot_be_had_ends_it_before_any_work(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -34,6 +34,7 @@ class Echo(Handler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(asked["status"])
+        self.send_header("Location", "/elsewhere")
         self.end_headers()
         try:
             self.wfile.write(asked["body"].encode())
@@ -91,12 +92,21 @@ def test_an_echoed_key_is_in_no_reply_and_no_reason_however_it_is_escaped(how: s
         assert failed.value.reason.partition(": {")[2].startswith(f'"error": {{"message": "you sent {HIDDEN}, thanks"')
 
 
-@pytest.mark.parametrize(("status", "words"), [(402, "no credit is left"), (429, "no quota is left")])
-def test_an_account_that_is_used_up_ends_the_run_and_is_not_tried_again(status: int, words: str, url: str) -> None:
-    with pytest.raises(client.EndpointError, match=words):
-        ask(url, status=status, body='{"error": {"code": "insufficient_quota"}}')
-    with pytest.raises(CallFailed, match="answers 429"):
-        ask(url, status=429, body='{"error": {"code": "rate_limit_exceeded"}}')
+HOPELESS = {401: "the key is refused", 402: "no credit is left", 404: "unknown model or path"}
+HOPELESS |= {429: "no quota is left", 302: "unexpected answer", 307: "unexpected answer"}  # the key follows no redirect
+
+
+def test_a_status_ends_the_run_or_the_question_or_may_pass(url: str) -> None:
+    assert [ask(url, status=status, body="x") for status in (200, 201, 202)] == [b"x"] * 3
+    for status, words in HOPELESS.items():
+        with pytest.raises(client.EndpointError, match=rf"completions answers {status}, {words}: .*insufficient_quota"):
+            ask(url, status=status, body='{"error": {"code": "insufficient_quota"}}')
+    refused = dict.fromkeys((400, 403, 410, 422), ("refuses the question ({})", ""))
+    may_pass = dict.fromkeys((408, 409, 425, 429, 500, 502, 503, 504), ("answers {}", " (try 1)"))
+    for status, (said, tried) in (refused | may_pass).items():
+        with pytest.raises(CallFailed) as failed:
+            ask(url, status=status, body="x" * 999)
+        assert failed.value.reason == f"the endpoint {said.format(status)}: {'x' * 300}{tried}"
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4), st.data())

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from typing import Any
 
 import openai
 import pytest
-from cases import each_row
+import yaml
+from cases import each_row, yaml_beside
 from chat_client import ask, chat_server, kept, picture, questions, setting, settled
 from fake_server import Server
 from killing import wait_until
@@ -29,7 +31,7 @@ from editjudge.judges import opening, rubrics
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
-from editjudge.models.chat.settings import EndpointSetting
+from editjudge.models.chat.settings import EndpointSetting, ServedSetting, TransformersSetting
 from editjudge.models.endpoint import client as endpoint
 from editjudge.models.endpoint.client import EndpointError, read_completion
 from editjudge.models.endpoint.spending import Account
@@ -221,17 +223,7 @@ def test_options_that_an_endpoint_refuses_are_left_out(tmp_path, refused, sent, 
 
 def test_thinking_is_no_answer_and_what_is_cut_in_it_is_unread(tmp_path: Path) -> None:
     """Within the reply, told apart from it, or opened by the template, so that nothing marks its beginning."""
-    thought = f"At first I think {A_WINS}, but see"
-    cut: dict[str, Any] = {"finish_reason": "length"}
-    said: list[Any] = [
-        f"<think>{thought}</think>\n{B_WINS}",
-        f"{thought}</think>{B_WINS}",
-        {"content": B_WINS, "reasoning_content": thought},
-        {"content": f'{B_WINS[:-1]}, "reason": "', "reasoning": thought} | cut,
-        {"content": None, "reasoning_content": thought} | cut,
-        {"content": f"I think {A_WINS}"} | cut,
-        {"content": f"<think>{thought}"} | cut,
-    ]
+    said = yaml_beside(__file__)["THINKING"]
     with chat_server(replies={f"q{n}": [each] for n, each in enumerate(said)}) as server:
         how = setting(server.url, max_new_tokens=512, reply_tries=1)
         answers, _ = ask(how, questions(len(said)), tmp_path / "c")
@@ -409,11 +401,18 @@ def test_the_key_goes_to_no_address_without_https_but_the_endpoint_s_own() -> No
 
 def test_temperatures_are_from_0_to_2() -> None:
     how = {"base_url": "http://h/v1", "model": "m"}
-    for given in (0, 2):
-        assert read("j", EndpointSetting, how | {"temperature": given}).temperature == given
-    for given in (-0.1, 2.1):
-        with pytest.raises(ParamsError, match="temperature must be"):
-            read("j", EndpointSetting, how | {"temperature": given})
+    assert [read("j", EndpointSetting, how | {"temperature": given}).temperature for given in (0, 2)] == [0, 2]
+
+
+@pytest.mark.parametrize("kind", [EndpointSetting, ServedSetting, TransformersSetting])
+def test_a_field_that_is_left_out_is_as_the_page_says(kind: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs/judges.md").read_text()
+    rows = re.findall(r"^\| (`[^|]*`) \| [^|]* \| ([^;|`]+) \|$", page, re.M)
+    named = ((re.findall(r"`(\w+)`", names), values.split(", ")) for names, values in rows)
+    told = {name: yaml.safe_load(value) for each in named for name, value in zip(*each, strict=False)}
+    own = {name: each.default for name, each in kind.__pydantic_fields__.items() if name in told}
+    own = {name: value for name, value in own.items() if isinstance(value, bool | int | float | str)}
+    assert (own, len(own) > 8) == ({name: told[name] for name in own}, True)
 
 
 @pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])

@@ -280,7 +280,6 @@ def test_which_checkpoint_is_served_and_all_of_the_setting_has_defaults(monkeypa
     with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)
     assert section(values, "serve", Serving).port == 25930
-    assert section({"serve": {}}, "serve", Serving) == Serving()
     assert serve.changed(values, "serve", Serving, {"engine": "vllm"}).engine == "vllm"
     assert serve.changed(values, "serve", Serving, {"port": 0}).port == 0
     with pytest.raises(params.ParamsError, match=r"serve\.port"):

@@ -303,14 +303,15 @@ def test_what_is_no_whole_safetensors_file(data: bytes | str, tmp_path: Path):
 
 
 def test_the_library_reads_what_is_written(bases: Bases, adapter_dir: Path, tmp_path: Path):
-    base = bases["bfloat16"]
+    base = shutil.copytree(bases["bfloat16"], tmp_path / "base")
+    (base / "LICENSE").write_text("ours")
     merge_adapter(base, adapter_dir, tmp_path / "merged")
     for file in (tmp_path / "merged").glob("*.safetensors"):
         assert int.from_bytes(file.read_bytes()[:8], "little") % 8 == 0
         with safe_open(file, "pt") as opened, safe_open(base / file.name, "pt") as before:
             assert opened.metadata() == before.metadata() == {"format": "pt"}
             assert list(opened.keys()) == list(before.keys())
-    for name in ("config.json", "tokenizer.json", "generation_config.json", "chat_template.jinja"):
+    for name in ("config.json", "tokenizer.json", "generation_config.json", "chat_template.jinja", "LICENSE"):
         assert (tmp_path / "merged" / name).read_bytes() == (base / name).read_bytes()
     index = json.loads((tmp_path / "merged" / "model.safetensors.index.json").read_text())
     assert index == json.loads((base / "model.safetensors.index.json").read_text())
@@ -344,6 +345,7 @@ def test_card_and_provenance_are_the_same_from_any_place(bases: Bases, adapter_d
     card = (tmp_path / "a" / "merged" / "README.md").read_text()
     record = json.loads((tmp_path / "a" / "merged" / "merge.json").read_text())
     assert "rank 4, alpha 8" in card
+    assert record["tensors"]["all"] == len(stored(bases["float32"])) > record["tensors"]["changed"] > 0
     assert str(tmp_path) not in card + json.dumps(record)
     assert record["adapter"]["training"] == {"train_settings.json": {"rank": 4}}
     assert record["base"]["sha256"]["config.json"] == sha256(bases["float32"] / "config.json")

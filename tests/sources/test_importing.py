@@ -73,6 +73,7 @@ class Imported:
             unmapped = sum(entry["rows"] for entry in counts["unmapped"])
             assert counts["rows"] == counts["kept"] + counts["refused"] + counts["other_task"] + unmapped
             assert counts["refused"] == sum(entry["rows"] for entry in counts["reasons"])
+            assert counts["reasons"] == sorted(counts["reasons"], key=lambda entry: entry["reason"])
 
     @property
     def reasons(self) -> list[tuple[int, str]]:
@@ -99,7 +100,7 @@ def load(tmp_path: Path) -> Importer:
 
 TABLES = yaml_beside(__file__)
 FORMS = TABLES["FORMS"]
-[PICO, *_], [GROUNDED, _] = FORMS["pico_banana"]["files"]["sft.jsonl"], FORMS["imgedit_grounded"]["files"]["a.json"]
+[PICO, *_] = FORMS["pico_banana"]["files"]["sft.jsonl"]
 
 
 def written(file: Path, rows: Any) -> dict[bytes, int]:
@@ -133,6 +134,7 @@ def test_rows_of_each_published_form_become_pairs(form: str, load: Importer, tmp
         options = {name: value for name, value in each["with"].items() if name not in ("task", "path", "images")}
         found = load(task, form, path, **options | ({"images": str(tmp_path / images)} if images else {}))
         rows, [counts] = found.rows, found.report["sources"]
+        assert (counts["source"], counts["format"]) == ("s", form)
         assert {(row["task"], row["source"], row["edit"]) for row in rows} <= {(task, "s", None)}
         told = {
             "keys": [row["key"].removeprefix(f"{task}.s.") for row in rows],
@@ -147,6 +149,9 @@ def test_rows_of_each_published_form_become_pairs(form: str, load: Importer, tmp
             "reasons": [list(reason) for reason in found.reasons],
         }
         assert {name: told[name] for name in each["gives"]} == each["gives"], each["with"]
+        most = params.load(ROOT / "params.yaml")["raw_pairs"]["filters"]["instruction_most"]
+        assert max(map(len, found.instructions), default=0) <= most, "of the committed filters"
+        assert [*told["unmapped"]] == sorted(told["unmapped"])
 
 
 def unicedit(key: str, subtask: str, seed: int) -> dict:
@@ -173,27 +178,6 @@ def test_unicedit_reads_no_image_of_other_tasks(load, tmp_path, monkeypatch) -> 
     assert chinese.reasons == [(0, "instruction too short"), (10, "instruction too short")]
 
 
-LONG = (  # as long as the published rows are: the first of Pico-Banana has 321 characters
-    "Adjust the hue of the big, wind-blown flag that hangs over the upper right corner of the old brick façade "
-    "so that it reads as a deep, slightly desaturated teal in place of today's red, keep the folds of the fabric, its "
-    "shadow on the wall and the direction of the light as they are, and leave everything else in the picture "
-    "untouched, down to the grain."
-)
-
-
-def test_a_row_of_full_length_whose_image_has_the_path_of_another_machine(load: Importer, tmp_path: Path) -> None:
-    """As Pico-Banana's own mapping script writes `local_input_image`."""
-    save(tmp_path, "openimage_source_images/1_o.jpg")
-    local = "/home/someone/pico/openimage_source_images/1_o.jpg"
-    absent = "/home/someone/pico/openimage_source_images/2_o.jpg"
-    rows = [PICO | {"text": LONG, "local_input_image": local}, PICO | {"local_input_image": absent}]
-    filters = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]["filters"]
-    assert 321 < len(LONG) <= filters["instruction_most"]
-    file = jsonl(tmp_path / "sft.jsonl", *rows)
-    found = load("subject_remove", "pico_banana", file, images=str(tmp_path), filters={"instruction_most": 4000})
-    assert (found.instructions, found.reasons) == ([LONG], [(1, "image missing")])
-
-
 def cut_out(side: int, box: tuple[int, int, int, int], white: bool = False) -> bytes:
     """An image with a part cut out of it, transparent or white."""
     array = np.full((side, side, 4), (90, 120, 60, 255), np.uint8)
@@ -206,16 +190,11 @@ def cut_out(side: int, box: tuple[int, int, int, int], white: bool = False) -> b
 @pytest.mark.parametrize("white", [False, True])
 def test_magicbrush_from_the_hub(load: Importer, tmp_path: Path, white: bool) -> None:
     """Two turns of a photo and one of another, with the masks that inpainting takes."""
+    shown = {"mask_img": cut_out(32, (4, 6, 20, 30), white), "target_img": png(9)}
     rows = [
-        {
-            "img_id": photo,
-            "turn_index": turn,
-            "source_img": {"bytes": png(seed, 32, 32), "path": f"{photo}-input.png"},
-            "mask_img": {"bytes": cut_out(32, (4, 6, 20, 30), white), "path": f"{photo}-mask{turn}.png"},
-            "instruction": instruction,
-            "target_img": {"bytes": png(9), "path": f"{photo}-output{turn}.png"},
-        }
-        for photo, turn, seed, instruction in [("242679", 1, 1, TEXT), ("242679", 2, 2, TEXT), ("7", 1, 3, TEXT)]
+        {"img_id": photo, "turn_index": turn, "instruction": TEXT}
+        | {name: {"bytes": data, "path": "x.png"} for name, data in (shown | {"source_img": png(n, 32, 32)}).items()}
+        for n, (photo, turn) in enumerate([("242679", 1), ("242679", 2), ("7", 1)])
     ]
     found = load("subject_remove", "magicbrush", parquet(tmp_path / "dev-00000-of-00004.parquet", rows))
     keys = [f"subject_remove.s.magicbrush_{end}" for end in ("242679_1", "242679_2", "7_1")]
@@ -241,12 +220,13 @@ def test_magicbrush_as_its_sessions(load: Importer, tmp_path: Path) -> None:
 
 
 def test_published_keys_that_are_not_unique_lose_no_row(load: Importer, tmp_path: Path) -> None:
-    rows = [unicedit("a" * 32, "Subject Removal", n) for n in (1, 2, 1)]
-    found = load("subject_remove", "unicedit", parquet(tmp_path / "t.parquet", rows))
-    [first, second] = [row["key"] for row in found.rows]
-    assert first == f"subject_remove.s.{'a' * 32}"
-    assert second.startswith(f"{first}-")
-    assert found.reasons == [(2, "duplicate pair")]
+    for length, longest in ((32, 49), (150, 120)):  # with the task and the source, and of no more than 120
+        rows = [unicedit("a" * length, "Subject Removal", n) for n in (1, 2, 1)]
+        found = load("subject_remove", "unicedit", parquet(tmp_path / "t.parquet", rows))
+        [first, second] = [row["key"] for row in found.rows]
+        assert first.startswith(f"subject_remove.s.{'a' * 32}")
+        assert (len(first), second[:-9], second[-9]) == (longest, first[:111], "-")
+        assert found.reasons == [(2, "duplicate pair")]
 
 
 def test_what_refuses_more_than_a_twentieth_is_said(load: Importer, tmp_path: Path) -> None:
@@ -336,6 +316,10 @@ def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
     assert [row["key"] for row in found.rows] == [f"subject_remove.s.{n:08d}" for n in range(3)]
     [row] = load("subject_remove", "datasets", tmp_path / "d", image="source_img", key="img_id", files="dev").rows
     assert row["key"] == "subject_remove.s.2"
+    Dataset.from_list([rows[0] | {"key": "own"}]).save_to_disk(tmp_path / "e")
+    assert (
+        load("subject_remove", "datasets", tmp_path / "e", image="source_img").rows[0]["key"] == "subject_remove.s.own"
+    )
     with pytest.raises(TableError, match="no split test; it has dev, train"):
         load("subject_remove", "datasets", tmp_path / "d", files="test")
     with pytest.raises(TableError, match="not a folder that datasets saved"):
@@ -346,24 +330,15 @@ def plain(key: str = "x", instruction: object = TEXT, image: object = "good.png"
     return {"key": key, "instruction": instruction, "image": image, **more}
 
 
-BROKEN: dict[str, tuple[object, str]] = {
-    **{name: (plain(**change), reason) for name, (change, reason) in TABLES["BROKEN"].items()},
-    "truncated line": (b'{"key": "x", "instruction": "Remove', "not JSON"),
-    "wrong encoding": (
-        '{"key": "x", "instruction": "größer, bitte", "image": "good.png"}'.encode("latin-1"),
-        "not UTF-8",
-    ),
-    "utf-16": (json.dumps(plain()).encode("utf-16"), "not UTF-8"),
-    "raw null bytes": (b"\x00" * 50, "not JSON"),
-    "lone surrogate": (plain(instruction="Remove the \ud800 lemon"), "not UTF-8"),
-    "nested": (b"[" * 200000, "not JSON"),
-    "list": ([1, 2], "wrong type"),
-    "number": (b"3", "wrong type"),
-    "no instruction": ({"key": "x", "image": "good.png"}, "missing field"),
-    "no key": ({"instruction": TEXT, "image": "good.png"}, "missing field"),
-    "no image": ({"key": "x", "instruction": TEXT}, "missing field"),
-    "long": (plain(instruction="a" * 301), "instruction too long"),
-    "long name": (plain(image="a" * 5000), "image missing"),
+BROKEN: dict[str, tuple[object, str, str]] = {  # rows, why they are refused, and how the detail begins
+    **{name: (plain(**change), *why) for name, (change, *why) in TABLES["BROKEN"].items()},
+    **{name: (line.encode("latin-1"), *why) for name, (line, *why) in TABLES["BROKEN_LINES"].items()},
+    "utf-16": (json.dumps(plain()).encode("utf-16"), "not UTF-8", ""),
+    "nested": (b"[" * 200000, "not JSON", ""),
+    "long": (plain(instruction="a" * 301), "instruction too long", "301 characters"),
+    "deep": (plain(image="/a" * 65), "image missing", "65 folders deep"),
+    "less deep": (plain(image="/a" * 64), "image missing", "a/a"),
+    "long name": (plain(image="a" * 5000), "image missing", f"'{'a' * 199}"),
 }
 
 
@@ -383,19 +358,22 @@ def folder(tmp_path: Path) -> Path:
     kinds |= {"cut.png": png(1, 200, 200)[:-500], "bomb.png": bomb(60_000)}
     kinds |= {"scans.jpg": many_scans(3000, 1000), "widest.png": png(2, 512, 128), "least.png": png(3, 64, 16)}
     kinds |= {"small.png": png(1, 32, 15), "wide.png": png(1, 200, 40), "large.png": png(1) + bytes(600_000)}
+    kinds |= {"largest.png": png(4).ljust(500_000, b"\0")}
     for name, data in kinds.items():
         (inside / name).write_bytes(data)
     return inside
 
 
 def test_broken_rows_are_refused_by_their_number_and_the_others_go_on(load: Importer, folder: Path) -> None:
-    rows, last = [row for row, _ in BROKEN.values()], [plain("last", "Another thing to ask for", "same.png")]
-    last += [plain(name, f"Make it {name} of all", f"{name}.png") for name in ("widest", "least")]  # what just fits
+    rows, last = [row for row, *_ in BROKEN.values()], [plain("last", "Another thing to ask for", "same.png")]
+    last += [plain(name, f"Make it {name} of all", f"{name}.png") for name in ("widest", "least", "largest")]
+    last += [plain("shortest", "Just fits!"), plain("longest", "a" * 300)]  # what just fits
+    last.append(plain("five", "Put all five side by side", None, sources=["good.png"] * 5))
     found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), *rows, *last), {"near_bits": 4})
-    wanted = {number: (case, reason) for number, (case, (_, reason)) in enumerate(BROKEN.items(), 1)}
-    assert {number: (wanted[number][0], reason) for number, reason in found.reasons} == wanted
-    assert [kept["key"] for kept in found.rows] == [f"color_alter.s.{n}" for n in ("first", "last", "widest", "least")]
-    assert all(set(row) == set(importing.REFUSED) for row in found.refused)
+    for row, (number, (case, (_, reason, detail))) in zip(found.refused, enumerate(BROKEN.items(), 1), strict=True):
+        told = {"source": "s", "file": "t.jsonl", "row": number, "reason": reason, "detail": row["detail"][:200]}
+        assert (row, row["detail"][: len(detail)]) == (told, detail), case
+    assert [kept["key"].rpartition(".")[2] for kept in found.rows] == ["first", *(row["key"] for row in last)]
 
 
 def test_broken_rows_of_a_comma_separated_table(load: Importer, folder: Path) -> None:
@@ -414,11 +392,7 @@ def test_broken_rows_of_a_comma_separated_table(load: Importer, folder: Path) ->
     assert (found.reasons, len(found.rows)) == ([(0, "not CSV")], 1)
 
 
-# A row with the fields of every form.
-WHOLE = PICO | GROUNDED | {"path": "good.png", "input_images": ["good.png"], "instruction": TEXT, "input": "good.png"}
-WHOLE |= {"key": "k", "subtask": "Subject Removal", "en": TEXT, "image_path": "good.png", "image": "good.png"}
-WHOLE |= {"id": "good.png", "prompt": TEXT, "prompt_en": TEXT, "src_image": {"path": "good.png"}}
-WHOLE |= {"edit_subtask": "Subject Removal"}
+WHOLE = TABLES["WHOLE"]  # a row with the fields of every form
 
 
 @each_row("form, change, reason", ("imgedit_grounded", {"resolution": {"width": 10**400, "height": 9}}, "wrong type"))
@@ -463,11 +437,10 @@ def test_a_file_that_cannot_be_read_is_named(load, tmp_path, form, name, content
         load("color_alter", form, tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [pa.array([b"\xff\xfe"]).view(pa.string()), pa.array([10**15], pa.timestamp("ms"))],
-    ids=["no UTF-8", "no time"],
-)
+NO_VALUES = {"no UTF-8": pa.array([b"\xff\xfe"]).view(pa.string()), "no time": pa.array([10**15], pa.timestamp("ms"))}
+
+
+@pytest.mark.parametrize("column", NO_VALUES.values(), ids=NO_VALUES)
 def test_a_parquet_file_with_values_that_are_none_is_named(load: Importer, tmp_path: Path, column: pa.Array) -> None:
     from datasets import Dataset
 
@@ -479,17 +452,16 @@ def test_a_parquet_file_with_values_that_are_none_is_named(load: Importer, tmp_p
         load("color_alter", "datasets", tmp_path / "saved")
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ({"image": [bytes(100_000_000)]}, r"row group 0 takes 100,000,\d+ bytes in memory, the file"),
-        ({f"c{n}": ["x"] for n in range(10_000)}, "10,000 columns, more than 1,000"),
-    ],
-)
-def test_a_parquet_file_that_swells_or_takes_minutes_is_refused(columns: dict, words: str, tmp_path: Path) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet", compression="zstd")
-    with pytest.raises(TableError, match=words):
-        next(READERS[".parquet"](tmp_path / "t.parquet"))
+def test_a_parquet_file_that_swells_or_takes_minutes_is_refused(tmp_path: Path) -> None:
+    swollen, wide = {"image": [bytes(100_000_000)]}, {f"c{n}": ["x"] for n in range(1_001)}
+    swells = r"row group 0 takes 100,000,\d+ bytes in memory, the file"
+    for columns, words in ((swollen, swells), (wide, "1,001 columns, more than 1,000")):
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet", compression="zstd")
+        with pytest.raises(TableError, match=words):
+            next(READERS[".parquet"](tmp_path / "t.parquet"))
+    del wide["c0"]
+    pq.write_table(pa.table(wide), tmp_path / "t.parquet")
+    assert len(next(READERS[".parquet"](tmp_path / "t.parquet"))) == 1_000
 
 
 def test_a_glob_that_is_none_and_a_missing_folder_of_images_are_named(load: Importer, folder: Path) -> None:
@@ -510,6 +482,7 @@ def test_empty_files_have_no_rows_and_a_line_without_end_is_skipped(load, folder
     monkeypatch.setattr(tables, "LONGEST", 1_000)
     found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("a", "a" * 5_000), plain("b")))
     assert (found.reasons, len(found.rows)) == ([(0, "line too long")], 1)
+    assert found.refused[0]["detail"] == "more than 1000 bytes"
 
 
 def test_the_same_image_with_another_instruction_is_another_pair(load: Importer, folder: Path) -> None:
@@ -517,8 +490,9 @@ def test_the_same_image_with_another_instruction_is_another_pair(load: Importer,
     Image.open(folder / "good.png").resize((64, 48)).save(buffer, "JPEG", quality=90)
     (folder / "near.jpg").write_bytes(buffer.getvalue())
     rows = [plain("a"), plain("b", "Another thing to ask for"), plain("c", image="near.jpg")]
-    file = jsonl(folder / "t.jsonl", *rows, plain("d", image="folder/a.png"))
-    assert load("color_alter", "plain", file, {"near_bits": 4}).reasons == [(2, "near duplicate")]
+    file = jsonl(folder / "t.jsonl", plain("d", image="folder/a.png"), *rows)
+    [why] = load("color_alter", "plain", file, {"near_bits": 4}).refused
+    assert (why["row"], why["reason"], why["detail"]) == (3, "near duplicate", "0 bits from pair 1"), "and not from 2"
     assert load("color_alter", "plain", file, {"near_bits": -1}).reasons == []
 
 
@@ -574,23 +548,7 @@ def test_names_are_told_by_their_words(name: str, task: str | None) -> None:
     assert formats.task_of(name) == task
 
 
-def test_names_of_any_script_are_told_apart(load: Importer, tmp_path: Path) -> None:
-    assert formats.plain_name("颜色-修改 (新)") == "颜色_修改"
-    save(tmp_path, "a.jpg", "b.jpg", "c.jpg")
-    kinds = {"a": "颜色修改", "b": "物体删除", "c": "!!!"}
-    rows = [PICO | {"edit_type": kind, "local_input_image": f"{n}.jpg"} for n, kind in kinds.items()]
-    file = jsonl(tmp_path / "sft.jsonl", *rows)
-    found = load("color_alter", "pico_banana", file, images=str(tmp_path), names=["颜色修改", "---"])
-    assert [row["origin"] for row in found.rows] == ["a.jpg"]
-
-
-@pytest.mark.parametrize(
-    ("file", "form", "rows", "field", "words", "image"),
-    [
-        ("unicbench/test_data.jsonl", "unicbench", 1100, "subtask", "en", "image_path"),
-        ("gedit/gedit_edit.json", "gedit", 604, "edit_type", "prompt", "id"),
-    ],
-)
+@each_row("file, form, rows, field, words, image")
 def test_the_published_instruction_sets_import(load, tmp_path, file, form, rows, field, words, image) -> None:
     """Every name is known; with pictures where the sets say theirs lie, all rows of a task are kept."""
     if not (path := SHARED / file).is_file():
@@ -667,7 +625,7 @@ def test_a_task_takes_several_sources_and_the_probe_set(stage: Stage, tmp_path: 
 
 
 def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "t.jsonl", plain("a", image="none.png"))
+    file = jsonl(tmp_path / "t.jsonl", plain("a", image="none.png"), plain("b", image="another.png"))
     stage("color_alter", per_task=2, image_side=48)
     before = (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes()
     error = (
@@ -676,7 +634,7 @@ def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_pa
     with pytest.raises(SystemExit, match=error):
         stage("color_alter", sources={"color_alter": {"mine": {"format": "plain", "path": str(file)}}})
     [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())[0]["sources"]
-    assert counts["reasons"] == [{"reason": "image missing", "rows": 1}]
+    assert counts["reasons"] == [{"reason": "image missing", "rows": 2}]
     assert (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes() == before, "the pairs there were stay"
 
 

@@ -229,8 +229,9 @@ def test_the_report_has_intervals_over_photos(project: Project, capsys: pytest.C
     """64 pairs, of which three in four are right: of four photos, or each of its own."""
     row = {"step": 4, "loss": 0.5, "eval_loss": 0.9, "eval_accuracy": None}
     folder, first = project("told", pictures(2)), row | {"step": 0, "loss": None, "eval_loss": 0.8}
+    history = [first, row | {"step": 2, "loss": 0.7}, row]
     said = [[[0.0]] * 64, [[float(n % 4 > 0)] for n in range(64)]]
-    trained = Trained([first, row], [f"k{n}" for n in range(64)], said, (9, 2, 64), 5, 99, None, 1.0, 99, 1)
+    trained = Trained(history, [f"k{n}" for n in range(64)], said, (9, 2, 64), 5, 200, None, 2.0, 50, 7)
     of_four, alone = ({f"k{n}": f"photo{n // 16 if few else n}" for n in range(64)} for few in (True, False))
     told = train_judge.report(trained, of_four)
     assert (told["test"]["accuracy"], told["test_untrained"]["accuracy"], told["gain"]["difference"]) == (0.75, 0, 0.75)
@@ -242,7 +243,11 @@ def test_the_report_has_intervals_over_photos(project: Project, capsys: pytest.C
     runs.write_results(job, job.read_rows(), folder / "run", Path("models/tiny_base"))
     written = records.read_details(folder / "metrics/train_judge.json")
     assert (written["loss"], written["gain"]) == (0.5, None)
-    assert (written["details"][0]["skipped"], written["details"][0]["steps"]) == (skipped, 5)
+    told = {"base": job.setting.base, "skipped": skipped, "steps": 5, "tokens": 200, "kept_step": 0}
+    told |= {"pairs": {"trained_on": 9, "held_out": 2, "tested": 64}}
+    assert written["details"][0] | told == written["details"][0]
+    now = json.loads((folder / "metrics/resume/train_judge.json").read_text())
+    assert now == {"resumed_from": None, "seconds": 2.0, "tokens_per_second": 25.0, "peak_memory_bytes": 7}
     assert "train_judge: no step was better than the base on the held-out rows" in capsys.readouterr().err
 
 

@@ -158,7 +158,13 @@ def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
     assert 0.99 * data.CACHE_BYTES < held <= data.CACHE_BYTES == 2**30
 
 
-def test_an_attention_that_cannot_run_here_is_named(train: Train, pairs: list[Sample]):
+def test_trl_gets_the_settings_and_an_attention_that_cannot_run_here_is_named(train: Train, pairs: list[Sample]):
+    own = {"learning_rate": 0.5, "weight_decay": 0.3, "max_steps": 7, "seed": 11, "gradient_checkpointing": True}
+    every = {"eval_every": 6, "log_every": 2, "save_every": 4, "keep_checkpoints": 3, "warmup_share": 0.2}
+    config = trainer.trainer_config(lessons.judge(**own, **every, epochs=2.5).setting, Path("c"), "cpu", True)
+    own |= {"eval_steps": 6, "logging_steps": 2, "save_steps": 4, "save_total_limit": 3, "warmup_steps": 0.2}
+    own |= {"num_train_epochs": 2.5, "data_seed": 11, "lr_scheduler_type": "cosine"}
+    assert {name: getattr(config, name) for name in own} == own
     with pytest.raises(UserError, match=r"attn_implementation: flash_attention_2: .*[Ff]lash"):
         train(lessons.judge(attn_implementation="flash_attention_2"), pairs, Path("none"))
 
@@ -183,7 +189,8 @@ def test_what_is_saved_is_a_plain_checkpoint_with_a_card(train: Train, rated: Sa
     assert trained.rows == [6, 2, 0]
     load_model(tmp_path / "one")
     card = (tmp_path / "one/README.md").read_text()
-    assert ("all parameters" in card) == (rank == 0)
+    assert f"| trained | {'LoRA of rank 4, merged' if rank else 'all parameters'}, 1 steps |" in card
+    assert ": 6 rated edits to learn from |" in card
     assert "{" not in card
 
 

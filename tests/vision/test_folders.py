@@ -111,5 +111,5 @@ def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) ->
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus", "xla"])
 def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, tiny) -> None:
-    with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: its device '{device}' cannot be used here"):
+    with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: its device '{device}' cannot be used here: \S"):
         ClipEncoder(WHERE, str(tiny("clip")), device)

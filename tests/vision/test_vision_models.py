@@ -216,9 +216,7 @@ def test_iou_of_masks() -> None:
     first, second = np.zeros((10, 10), bool), np.zeros((10, 10), bool)
     first[:5], second[3:9] = True, True
     assert iou(first, second) == iou(second, first) == 20 / 90
-    assert iou(first, first) == 1
-    assert iou(first, ~first) == 0
-    assert iou(first, np.zeros_like(first)) == 0
+    assert [iou(first, other) for other in (first, ~first, np.zeros_like(first))] == [1, 0, 0]
     with pytest.raises(ValueError, match="both masks are empty"):
         iou(np.zeros_like(first), np.zeros_like(first))
 
