@@ -37,15 +37,14 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
     if device(launch.processes) == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
         if gpus := torch.cuda.device_count():
-            told = f"{launch.processes} processes and {gpus} GPU: the training is on the CPU"
-            print(f"train_judge: {told}", file=sys.stderr)
+            print(f"{launch.processes} processes and {gpus} GPU: the training is on the CPU", file=sys.stderr)
     # Through torch's launcher, in this process: killed, it takes the others with it.
     several = launch.nodes > 1
     config = LaunchConfig(
         min_nodes=launch.nodes,
         max_nodes=launch.nodes,
         nproc_per_node=launch.processes,
-        run_id="train_judge",
+        run_id="training",
         max_restarts=0,
         rdzv_backend="static" if several else "c10d",
         rdzv_endpoint=f"{launch.address}:{launch.port}" if several else "localhost:0",  # 0: any free port
