@@ -1,11 +1,13 @@
 """The styles of asking: every chat has its three images, and a reply is read or refused, never misread."""
 
+import hashlib
 import json
 import random
 import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 from cases import each_row, yaml_beside
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ REASONED = ["reason_first", "reason_last"]
 GENERAL = ["decision", *REASONED]
 EVERY = [("pvc", "visual_consistency"), *((n, d) for n in GENERAL for d in prompts.names("judges/prompts/dimensions"))]
 NASTY = yaml_beside(__file__)["NASTY"]
+READ = yaml_beside(__file__)["READ"]
 
 
 def reply(name: str, winner: str, reason: str) -> str:
@@ -32,6 +35,17 @@ def reply(name: str, winner: str, reason: str) -> str:
 
 def texts(chat: list[dict]) -> str:
     return "".join(part.get("text", "[image]") for turn in chat for part in turn["content"])
+
+
+@pytest.mark.parametrize("room", READ)
+def test_words_that_are_asked_and_figures_of_papers_stand_as_they_were_read(room: str) -> None:
+    """A changed word is another question: its file's version goes up. What stands here is written anew with it."""
+    found = {}
+    for file in sorted((prompts.PACKAGE / room).rglob("*.yaml")):
+        said = yaml.safe_load(file.read_bytes())
+        digest = hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+        found[str(file.relative_to(prompts.PACKAGE / room))] = f"{digest} of version {said.get('version', 0)}"
+    assert found == READ[room]
 
 
 @pytest.mark.parametrize(("name", "dimension"), EVERY)

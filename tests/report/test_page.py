@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import report_data
-from cases import each_row
+from cases import each_row, yaml_beside
 from pictures import png
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -115,18 +115,23 @@ def test_every_chart_is_drawn(opened: Page) -> None:
     assert opened.locator("#graph svg rect").count() >= 15
 
 
-def test_beneath_the_leaderboard_stands_which_model_has_a_network(opened: Page) -> None:
-    board = "[{judge: 'j', parts: [{models: []}]}]"
-    told = "whatTheyAre(%s, %s).map((each) => each.textContent).join(' ')"
-    said = opened.evaluate(told % (board, "{precise: 'precise', mine: 'style_transfer', flux: 'diffusers'}"))
-    assert "2 of the models here are our programs, none an AI model that edits" in said
-    assert "by a known amount, mine with a neural network." in said
-    assert "programs, no AI models: each" in opened.evaluate(told % (board, "{precise: 'precise'}"))
+SHOWN = """(given) => {
+    const told = (value) => Array.isArray(value) ? value.map(told).join("\\n") : value?.outerHTML ?? String(value);
+    const after = (nodes, where, event, set = {}) => {
+        const all = make("div", {}, nodes);
+        Object.assign(all.querySelector(where), set).dispatchEvent(new Event(event));
+        return all.querySelector("table, p");
+    };
+    Object.assign(data, given.data);
+    const text = told(%s).replaceAll(data.images[0].file, "FILE");
+    return text.replace(/><(a|details|div|figure|g|h3|label|li|option|p|path|tr)\\b/g, ">\\n<$1");
+}"""
 
 
-def test_raters_stand_beside_a_constant_by_what_their_truth_is(opened: Page) -> None:
-    heads = opened.locator("[aria-label='Raters beside a constant'] thead th").all_inner_texts()
-    assert heads == ["Rater", "Dimension", "Truth", "Within a point", "A constant", "Against it"]
+def test_what_the_page_makes_of_made_up_results_stands_beside_to_the_letter(opened: Page) -> None:
+    tables = yaml_beside(__file__)
+    for call, told in tables["TOLD"]:
+        assert opened.evaluate(SHOWN % call, tables["GIVEN"]).splitlines() == told.splitlines(), call
 
 
 def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
