@@ -200,9 +200,22 @@ def test_several_sources_are_sent_in_their_order_to_who_takes_them(api: str) -> 
         (one,), _ = edited(api, url, ["p0 x"], more=pictures[1:])
         assert (one.kind, one.reason) == ("several_sources", "3 source images: this editor takes 1")
         assert not server.came
-    asked = form.Asked(pictures, "p0 x", "m", {}, field)
+    shown = [SOURCE, b"\xff\xd8\xff1", b"RIFF2"]
+    asked = form.Asked(shown, "p0 x", "m", {"q.of": 2, "k": True}, field)
     sent = import_module(f"editjudge.editors.api.forms.{api}").FORM.write(asked).decode()
-    assert sorted(places := [sent.index(encoded(each)) for each in pictures]) == places
+    for n, each in enumerate(shown):
+        sent = sent.replace(encoded(each), f"${n}")
+    assert json.loads(sent) == CASES[api]["asked"]
+
+
+@pytest.mark.parametrize(("api", "value", "told"), [(api, *each) for api in CASES for each in CASES[api]["reads"]])
+def test_an_answer_is_an_image_its_address_more_work_or_a_refusal(api: str, value: Any, told: str) -> None:
+    try:
+        found = import_module(f"editjudge.editors.api.forms.{api}").FORM.read(json.dumps(value).encode())
+        found = f"later {found.url}" if isinstance(found, client.Later) else found
+    except (TryFailed, Refused) as error:
+        found = f"refused {error.status}: {error.text}" if isinstance(error, Refused) else error.kind
+    assert (found.decode() if isinstance(found, bytes) else found) == told
 
 
 def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -> None:
