@@ -162,10 +162,11 @@ def test_why_two_edits_that_judges_compared_are_no_pair(winner: str | None, stat
         for model in "ab"
     ]
     judged = {"key": "k", "model_a": "a", "model_b": "b", "winner": winner, "status": status, "dimension": "d"}
-    judged |= {"verdicts": [], "damage_a": None, "damage_b": None}
+    judged |= {"verdicts": [{"judge": "j"}], "damage_a": 1.0, "damage_b": 2.0}
     setting = section(report_data.values(), "train_pairs", PairsSetting)
     [(_, [pair])] = explained.explained(edits, [judged], [], (), setting).values()
-    assert (pair["made"], pair["why"]) == (False, why)
+    told = {"key": "k.a.b", "a": "a", "b": "b", "made": False, "why": why, "winner": winner, "truth": "Image A"}
+    assert pair == told | {"judged": [{"judge": "j", "dimension": "d"}]}
 
 
 ROOT = report_data.ROOT
