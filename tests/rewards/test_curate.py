@@ -151,8 +151,9 @@ def test_pairs_inside_a_file_and_broken_ones() -> None:
     parquet(Path("mine.parquet"), rows)
     found = command("--pairs", "mine.parquet", "--scorer", "dino_i")
     assert (found["edits"], found["scored"], found["kept"]) == (5, 3, 3)
-    why = {each["reason"] for each in found["dropped"]}
-    assert why == {"unscored: edited: not a PNG, JPEG or WebP image", "unscored: edit: no image"}
+    why = ("edit: no image", "edited: not a PNG, JPEG or WebP image")
+    told = ["curate: 3 of 5 edits kept, 3 scored", *(f"  1 unscored: {each}" for each in why)]
+    assert found["said"].splitlines()[:3] == told
     chosen = pq.read_table("best/selection.parquet")["key"].to_pylist()
     assert set(chosen) == {f"mine-00000{n}" for n in range(3)}
 
