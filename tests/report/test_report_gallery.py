@@ -81,6 +81,20 @@ def test_what_judges_said_stands_with_benchmarks_and_matches(prompts: list[galle
         assert own["p_a"] == row["p_a"]
 
 
+def test_each_prompt_shows_its_own_source_and_edits(prompts: list[gallery.GalleryPrompt], tmp_path: Path) -> None:
+    values, files, pictures = report_data.values(), Files(), gallery.PageImages(tmp_path / "images", 64)
+    report.illustrate(values, prompts, report.items_of(values, files), files, pictures)
+    pool = {row["key"]: row for row in records.read(Path(f"data/pools/{report_data.TASK}.parquet"), "pools")}
+    made = [records.read(Path(f"data/gallery/{model}.parquet"), "candidates") for model in report_data.DAMAGE]
+    shown = {(row["key"], row["model"]): row for rows in made for row in rows}
+    for prompt in prompts:
+        asked = pool[prompt.key]
+        assert (prompt.source, prompt.instruction) == (pictures.add(asked["image"]), asked["instruction"])
+        for model, edit in prompt.edits.items():
+            row = shown[prompt.key, model]
+            assert (edit["image"], edit["reason"]) == (pictures.add(row["image"]), row["reason"])
+
+
 def test_a_page_holds_whole_prompts_up_to_its_number_and_of_every_kind(prompts: list[gallery.GalleryPrompt]) -> None:
     assert gallery.chosen(prompts, 10_000) == prompts
     shown = gallery.chosen(prompts, 60)
