@@ -23,7 +23,7 @@ from editjudge.editors import making
 from editjudge.editors.api import form
 from editjudge.editors.api.editor import ApiEditor
 from editjudge.editors.protocol import Outcome, Request
-from editjudge.editors.settings import CHOOSES_FIELD, Api, ApiSetting, decides
+from editjudge.editors.settings import CHOOSES_FIELD, Api, ApiSetting, ProceduralSetting, decides
 from editjudge.models.endpoint import client
 from editjudge.models.endpoint.client import Refused, TryFailed
 
@@ -223,6 +223,9 @@ def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -
     plain = {"kind": "api", "base_url": "http://127.0.0.1:9/v1", "model": "m", "seed": 1}
     old = read("editors.a", ApiSetting, plain)
     assert not {"api", "image_field"} & set(decides(old, "data"))
+    drawn = [read("editors.a", ApiSetting, plain | {"send_seed": each}) for each in (True, False)]
+    drawn.append(read("editors.a", ProceduralSetting, {"kind": "leaky", "amount": 2.0, "seed": 1}))
+    assert ["seed" in decides(each, "data") for each in drawn] == [True, False, True], "where it is sent"
     several = {"sources": 2, "image_field": "image_urls[]"}
     assert [read("editors.a", ApiSetting, plain | several | {"api": api}).sources for api in CHOOSES_FIELD] == [2] * 4
     codes = {api: making.code(read("editors.a", ApiSetting, plain | {"api": api})) for api in get_args(Api)}

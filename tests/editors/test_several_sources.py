@@ -82,8 +82,6 @@ def test_all_sources_reach_editors_judges_and_training(values: dict[str, Any], p
     told = records.read_details(Path(f"metrics/annotate/{TASK}.json"))
     counted = {"records": 9, "failed": 2, "pairs": 5, "pairs_tied": 1, "pairs_unasked": 0, "candidates_failed": 2}
     assert {name: told[name] for name in counted} == counted
-    [cost], [heard] = told["cost"], told["judges"]
-    assert (cost["judge"], cost["answers"], cost["images"], heard["pairs"], heard["tied"]) == ("gpt", 7, 25, 5, 1)
     train_pairs.run()
     pairs = records.read(Path("data/train_pairs.parquet"), "train_pairs")
     assert {pair["prompt"].rpartition(".")[2]: len(pair["shown"] or ()) for pair in pairs} == {"a": 1, "b": 1, "c": 0}

@@ -115,23 +115,10 @@ def test_every_chart_is_drawn(opened: Page) -> None:
     assert opened.locator("#graph svg rect").count() >= 15
 
 
-SHOWN = """(given) => {
-    const told = (value) => Array.isArray(value) ? value.map(told).join("\\n") : value?.outerHTML ?? String(value);
-    const after = (nodes, where, event, set = {}) => {
-        const all = make("div", {}, nodes);
-        Object.assign(all.querySelector(where), set).dispatchEvent(new Event(event));
-        return all.querySelector("table, p");
-    };
-    Object.assign(data, given.data);
-    const text = told(%s).replaceAll(data.images[0].file, "FILE");
-    return text.replace(/><(a|details|div|figure|g|h3|label|li|option|p|path|tr)\\b/g, ">\\n<$1");
-}"""
-
-
 def test_what_the_page_makes_of_made_up_results_stands_beside_to_the_letter(opened: Page) -> None:
     tables = yaml_beside(__file__)
     for call, told in tables["TOLD"]:
-        assert opened.evaluate(SHOWN % call, tables["GIVEN"]).splitlines() == told.splitlines(), call
+        assert opened.evaluate(tables["SHOWN"] % call, tables["GIVEN"]).splitlines() == told.splitlines(), call
 
 
 def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:

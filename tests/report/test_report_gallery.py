@@ -88,11 +88,11 @@ def test_each_prompt_shows_its_own_source_and_edits(prompts: list[gallery.Galler
     made = [records.read(Path(f"data/gallery/{model}.parquet"), "candidates") for model in report_data.DAMAGE]
     shown = {(row["key"], row["model"]): row for rows in made for row in rows}
     for prompt in prompts:
-        asked = pool[prompt.key]
-        assert (prompt.source, prompt.instruction) == (pictures.add(asked["image"]), asked["instruction"])
-        for model, edit in prompt.edits.items():
-            row = shown[prompt.key, model]
-            assert (edit["image"], edit["reason"]) == (pictures.add(row["image"]), row["reason"])
+        assert prompt.source == pictures.add(pool[prompt.key]["image"])
+        assert prompt.instruction == pool[prompt.key]["instruction"]
+        for row in (shown[prompt.key, model] for model in prompt.edits):
+            own = prompt.edits[row["model"]]
+            assert (own["image"], own["reason"]) == (pictures.add(row["image"]), row["reason"])
 
 
 def test_a_page_holds_whole_prompts_up_to_its_number_and_of_every_kind(prompts: list[gallery.GalleryPrompt]) -> None:
@@ -115,6 +115,7 @@ def test_the_same_input_gives_the_same_bytes(state: Path, tmp_path: Path, monkey
         for folder, own in zip(folders, files, strict=True)
     )
     assert first == second
+    assert {path.stem for path, _ in first if path.parent.name == "data"} == {"charts", "pairs", "details-0"}
     assert ReportSetting(**report_data.values()["report"]).pairs >= 5_000
 
 
@@ -208,6 +209,7 @@ def test_chance(words: str, chance: float | None) -> None:
     names = {"A": "Image A", "B": "Image B", "bad": "Both bad", "good": "Both good"}
     said = [{"verdict": names.get(word, word), "items": 1} for word in words.split()]
     assert figures.chance({"benchmark": [{"verdicts": said}]}) == chance
+    assert [each["chance"] for each in figures.judges(BENCH)] == list(map(figures.chance, BENCH.values()))
 
 
 def test_a_judge_that_was_not_heard_has_no_accuracy() -> None:

@@ -150,7 +150,6 @@ def test_pairs_inside_a_file_and_broken_ones() -> None:
     rows.append({"source_image": png(1), "edited_image": None, "instruction": "x"})
     parquet(Path("mine.parquet"), rows)
     found = command("--pairs", "mine.parquet", "--scorer", "dino_i")
-    assert (found["edits"], found["scored"], found["kept"]) == (5, 3, 3)
     why = ("edit: no image", "edited: not a PNG, JPEG or WebP image")
     told = ["curate: 3 of 5 edits kept, 3 scored", *(f"  1 unscored: {each}" for each in why)]
     assert found["said"].splitlines()[:3] == told
