@@ -108,9 +108,9 @@ def test_mmrb2_counts_each_order_and_says_which_prompts_have_several_images(tmp_
     assert figures("mmrb2", items, said) == pytest.approx(expected, abs=1e-6)
 
 
-RESPECTS = {"firm": {"execution": "prompt_following", "consistency": "visual_consistency"}}
-RESPECTS["tiedit"] = {"perceptual_quality": "visual_quality", "editing_alignment": "prompt_following"}
-RESPECTS["tiedit"] |= {"content_preservation": "visual_consistency"}
+TIEDIT = {"perceptual_quality": "visual_quality", "editing_alignment": "prompt_following"}
+TIEDIT |= {"content_preservation": "visual_consistency"}
+RESPECTS = {"firm": {"execution": "prompt_following", "consistency": "visual_consistency"}, "tiedit": TIEDIT}
 SPEARMAN = {"SRCC": stats.spearmanr, "KRCC": stats.kendalltau, "PLCC": stats.pearsonr}
 
 

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("workdir")
 STAGES = sorted(file.stem for file in (ROOT / "src/editjudge/stages").glob("[!_]*.py"))
 PROGRAM = sorted(name for commands in COMMANDS.values() for name in commands)
 HELP = yaml_beside(__file__)["HELP"]
-NESTED = [name for name in HELP if " " in name]
 TAKING = {
     "--task": ("annotate", "raw_pairs"),
     "--model": ("candidates", "import_gallery"),
@@ -35,7 +34,7 @@ SEVERAL = "import sys; from editjudge.cli.main import main; [main(words.split())
 NEED_TORCH = {"stages.train_judge", "stages.merge_judge", "stages.learning_curve"}
 
 
-@pytest.mark.parametrize("name", ["", *PROGRAM, *NESTED, *(f"stages.{stage}" for stage in STAGES)])
+@pytest.mark.parametrize("name", [*dict.fromkeys([*PROGRAM, *HELP]), *(f"stages.{stage}" for stage in STAGES)])
 def test_help_is_told_and_nothing_done_without_torch(workdir: Path, name: str) -> None:
     is_stage = name.startswith("stages.")
     done = forks.run(name, "--help") if is_stage else forks.program(*name.split(), "--help")

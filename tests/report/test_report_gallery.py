@@ -77,7 +77,7 @@ def test_what_judges_said_stands_with_benchmarks_and_matches(prompts: list[galle
     for row in rows:
         found = [dict(zip(gallery.JUDGED, each, strict=True)) for each in said[row["key"]]]
         [own] = [each for each in found if written["judges"][each["judge"]] == row["judge"]]
-        assert own["winner"] == gallery.CODES.get(row["winner"])
+        assert own["winner"] == {"Image A": "A", "Image B": "B", "Tie": "T", None: None}[row["winner"]]
         assert own["p_a"] == row["p_a"]
 
 
@@ -88,11 +88,11 @@ def test_each_prompt_shows_its_own_source_and_edits(prompts: list[gallery.Galler
     made = [records.read(Path(f"data/gallery/{model}.parquet"), "candidates") for model in report_data.DAMAGE]
     shown = {(row["key"], row["model"]): row for rows in made for row in rows}
     for prompt in prompts:
-        assert prompt.source == pictures.add(pool[prompt.key]["image"])
-        assert prompt.instruction == pool[prompt.key]["instruction"]
-        for row in (shown[prompt.key, model] for model in prompt.edits):
-            own = prompt.edits[row["model"]]
-            assert (own["image"], own["reason"]) == (pictures.add(row["image"]), row["reason"])
+        own = pool[prompt.key]
+        assert (prompt.source, prompt.instruction) == (pictures.add(own["image"]), own["instruction"])
+        for model, edit in prompt.edits.items():
+            said = (pictures.add(shown[prompt.key, model]["image"]), shown[prompt.key, model]["reason"])
+            assert (edit["image"], edit["reason"]) == said
 
 
 def test_a_page_holds_whole_prompts_up_to_its_number_and_of_every_kind(prompts: list[gallery.GalleryPrompt]) -> None:
