@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import report_data
-from cases import each_row
+from cases import each_row, yaml_beside
 from pictures import png
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -115,18 +115,10 @@ def test_every_chart_is_drawn(opened: Page) -> None:
     assert opened.locator("#graph svg rect").count() >= 15
 
 
-def test_beneath_the_leaderboard_stands_which_model_has_a_network(opened: Page) -> None:
-    board = "[{judge: 'j', parts: [{models: []}]}]"
-    told = "whatTheyAre(%s, %s).map((each) => each.textContent).join(' ')"
-    said = opened.evaluate(told % (board, "{precise: 'precise', mine: 'style_transfer', flux: 'diffusers'}"))
-    assert "2 of the models here are our programs, none an AI model that edits" in said
-    assert "by a known amount, mine with a neural network." in said
-    assert "programs, no AI models: each" in opened.evaluate(told % (board, "{precise: 'precise'}"))
-
-
-def test_raters_stand_beside_a_constant_by_what_their_truth_is(opened: Page) -> None:
-    heads = opened.locator("[aria-label='Raters beside a constant'] thead th").all_inner_texts()
-    assert heads == ["Rater", "Dimension", "Truth", "Within a point", "A constant", "Against it"]
+def test_what_the_page_makes_of_made_up_results_stands_beside_to_the_letter(opened: Page) -> None:
+    tables = yaml_beside(__file__)
+    for call, told in tables["TOLD"]:
+        assert opened.evaluate(tables["SHOWN"] % call, tables["GIVEN"]).splitlines() == told.splitlines(), call
 
 
 def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
