@@ -267,6 +267,16 @@ def test_a_training_pair_says_its_measures_tiers_and_rule(opened: Page) -> None:
     assert len(row) == 7, "measure, area, A, B, z of A, z of B, better"
 
 
+def test_details_are_read_from_the_file_and_the_place_of_the_prompt(bare: Page, site: Path) -> None:
+    bare.goto(site.as_uri())
+    bare.evaluate("""() => {
+        data.shard = 4;
+        load = async (name) => [0, 1, 2, 3].map((n) => ({ edits: [], layers: `${n} of ${name}` }));
+    }""")
+    told = "async (number) => { const prompt = { number }; await withDetails({ prompt }); return prompt.layers; }"
+    assert [bare.evaluate(told, n) for n in (0, 3, 4, 6)] == [f"{n % 4} of details-{n // 4}" for n in (0, 3, 4, 6)]
+
+
 def test_swipe_and_difference(opened: Page) -> None:
     open_pair(opened, "color_alter-00003_pair_box_vs_precise")
     opened.check("input[value=swipe]")
@@ -388,13 +398,14 @@ def test_blinking_can_be_paused(opened: Page) -> None:
 
 def test_another_report_stands_beside_this_one(opened: Page, site: Path, tmp_path: Path) -> None:
     other = re.sub('"benchmark":"probe","items"', '"benchmark":"other","items"', site.read_text(encoding="utf-8"))
+    other = re.sub(r'"rating":(\d+)', lambda found: f'"rating":{int(found[1]) + 100}', other)
     (tmp_path / "index.html").write_text(other, encoding="utf-8")
     opened.set_input_files("#compare input", tmp_path / "index.html")
     rows = opened.locator("#compare tbody tr")
     rows.first.wait_for()
     told = rows.all_inner_texts()
     assert any("pvc_judge, other" in line for line in told)
-    assert any(line.startswith("Rating") and line.endswith("\t0") for line in told)
+    assert any(line.startswith("Rating") and line.endswith("\t-100") for line in told)
     (tmp_path / "none.html").write_text("<p>no report</p>", encoding="utf-8")
     opened.set_input_files("#compare input", tmp_path / "none.html")
     until(opened, "document.querySelector('#compare [role=status]').innerText.includes('no index.html of a report')")
