@@ -64,7 +64,7 @@ def test_a_model_needs_no_entry(workdir: Path, photo: np.ndarray) -> None:
         assert (said.winner, said.forward.reply != "") == (None, True), said.reason
     scored = editjudge.score(photo, photo, "Make it red", scorer=other)
     assert scored.overall is None
-    assert scored.reason
+    assert str(scored.reason).startswith("instruction_following: the reply holds no JSON object"), "VIEScore's question"
     with pytest.raises(editjudge.UserError, match="no judge, scorer or rater 'nowhere'"):
         editjudge.load_judge("nowhere")
 

@@ -108,13 +108,16 @@ def test_mmrb2_counts_each_order_and_says_which_prompts_have_several_images(tmp_
     assert figures("mmrb2", items, said) == pytest.approx(expected, abs=1e-6)
 
 
+TIEDIT = {"perceptual_quality": "visual_quality", "editing_alignment": "prompt_following"}
+TIEDIT |= {"content_preservation": "visual_consistency"}
+RESPECTS = {"firm": {"execution": "prompt_following", "consistency": "visual_consistency"}, "tiedit": TIEDIT}
 SPEARMAN = {"SRCC": stats.spearmanr, "KRCC": stats.kendalltau, "PLCC": stats.pearsonr}
 
 
 @pytest.mark.parametrize("form", ["firm", "tiedit"])
 def test_scores_are_held_against_peoples_over_all_edits(tmp_path: Path, form: str) -> None:
     """A third of the edits is alone with its prompt. FIRM-Bench: also a scorer in 0..1, and one on another scale."""
-    rng, names = np.random.default_rng(2), list(report.RESPECTS[form])
+    rng, names = np.random.default_rng(2), list(RESPECTS[form])
     people = rng.integers(1, 6, (N, len(names))).astype(float) + (0 if form == "firm" else 20)
     prompts = [n if n % 3 else N + n for n in range(N)]
     rows = [
@@ -124,6 +127,7 @@ def test_scores_are_held_against_peoples_over_all_edits(tmp_path: Path, form: st
     pictures(tmp_path)
     items = load(form, jsonl(tmp_path / "rows.jsonl", *rows))
     assert {item.size for item in items} >= {1, 2}
+    assert {item.task: item.dimension for item in items} == RESPECTS[form]
     given = np.clip(people + rng.normal(0, 2, people.shape), 1, 5 if form == "firm" else None)
 
     def found(scores: np.ndarray) -> Figures:

@@ -176,11 +176,11 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
     assert [item.verdict for item in items] == ["Image B", "Tie", "Image A"]
     assert items[0].ratings == ((0.5,), (1.0,))
     assert len({item.group for item in items}) == len({item.cluster for item in items}) == 1
-    (tmp_path / "a.png").unlink()
+    (tmp_path / "b.png").unlink()
     again = rows[1] | {"score": 0.0}
     (tmp_path / "ratings.json").write_text(json.dumps([*rows, again]))
     broken = load("aurora", tmp_path)
-    assert [item.failed is None for item in broken] == [False, False, True]
+    assert [item.failed is None for item in broken] == [False, True, False]
     assert {item.cluster for item in broken} == {items[0].cluster}, "a failed edit is of the same photo"
     assert (broken[2].ratings, broken[2].verdict) == (((1.0, 0.0), (0.5,)), "Tie"), "two people rated b"
     (tmp_path / "ratings.json").write_text(json.dumps([*rows, again | {"gen": "c.png"}]))

@@ -23,7 +23,7 @@ from editjudge.editors import making
 from editjudge.editors.api import form
 from editjudge.editors.api.editor import ApiEditor
 from editjudge.editors.protocol import Outcome, Request
-from editjudge.editors.settings import Api, ApiSetting, decides
+from editjudge.editors.settings import CHOOSES_FIELD, Api, ApiSetting, ProceduralSetting, decides
 from editjudge.models.endpoint import client
 from editjudge.models.endpoint.client import Refused, TryFailed
 
@@ -200,9 +200,22 @@ def test_several_sources_are_sent_in_their_order_to_who_takes_them(api: str) -> 
         (one,), _ = edited(api, url, ["p0 x"], more=pictures[1:])
         assert (one.kind, one.reason) == ("several_sources", "3 source images: this editor takes 1")
         assert not server.came
-    asked = form.Asked(pictures, "p0 x", "m", {}, field)
+    shown = [SOURCE, b"\xff\xd8\xff1", b"RIFF2"]
+    asked = form.Asked(shown, "p0 x", "m", {"q.of": 2, "k": True}, field)
     sent = import_module(f"editjudge.editors.api.forms.{api}").FORM.write(asked).decode()
-    assert sorted(places := [sent.index(encoded(each)) for each in pictures]) == places
+    for n, each in enumerate(shown):
+        sent = sent.replace(encoded(each), f"${n}")
+    assert json.loads(sent) == CASES[api]["asked"]
+
+
+@pytest.mark.parametrize(("api", "value", "told"), [(api, *each) for api in CASES for each in CASES[api]["reads"]])
+def test_an_answer_is_an_image_its_address_more_work_or_a_refusal(api: str, value: Any, told: str) -> None:
+    try:
+        found = import_module(f"editjudge.editors.api.forms.{api}").FORM.read(json.dumps(value).encode())
+        found = f"later {found.url}" if isinstance(found, client.Later) else found
+    except (TryFailed, Refused) as error:
+        found = f"refused {error.status}: {error.text}" if isinstance(error, Refused) else error.kind
+    assert (found.decode() if isinstance(found, bytes) else found) == told
 
 
 def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -> None:
@@ -210,6 +223,11 @@ def test_every_form_is_tried_and_changes_no_name_of_what_openai_was_paid_for() -
     plain = {"kind": "api", "base_url": "http://127.0.0.1:9/v1", "model": "m", "seed": 1}
     old = read("editors.a", ApiSetting, plain)
     assert not {"api", "image_field"} & set(decides(old, "data"))
+    drawn = [read("editors.a", ApiSetting, plain | {"send_seed": each}) for each in (True, False)]
+    drawn += [read("editors.a", ProceduralSetting, {"kind": "leaky", "amount": 2.0, "seed": 1})]
+    assert ["seed" in decides(each, "data") for each in drawn] == [True, False, True], "where it is sent"
+    several = plain | {"sources": 2, "image_field": "image_urls[]"}
+    assert all(read("editors.a", ApiSetting, several | {"api": api}) for api in CHOOSES_FIELD)
     codes = {api: making.code(read("editors.a", ApiSetting, plain | {"api": api})) for api in get_args(Api)}
     assert len(set(codes.values())) == len(codes)
 

@@ -155,7 +155,9 @@ def test_gedit_lies_in_folders_and_what_is_written_is_read(tmp_path: Path) -> No
     cases = suite_files.load("gedit_v1", suite_files.gedit(tmp_path / "g"))
     rows, report = read(suite_files.gallery(tmp_path / "m", cases), cases)
     assert (report.done, report.rows) == (8, [])
-    assert (tmp_path / "m/fullset/ps_human/en/ps_human0.png").is_file()
+    (tmp_path / "m/fullset/ps_human/en/ps_human0.png").rename(tmp_path / "m/ps_human0.en.png")
+    rows, report = read(tmp_path / "m", cases)
+    assert (report.done, report.rows) == (8, []), "by its key it is of a case, too"
     assert gallery.write_suite(rows, {case["key"]: case["file"] for case in cases}, tmp_path / "again") == 8
     again, report = read(tmp_path / "again", cases)
     assert [row["image"] for row in again] == [row["image"] for row in rows]

@@ -10,14 +10,15 @@ from chat_client import edit_server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.core import images
+from editjudge.core import code, images, params
 from editjudge.core.params import ParamsError
-from editjudge.editors import protocol, settings
+from editjudge.editors import making, protocol, settings
 from editjudge.editors.protocol import ASPECT_MOST, EditFailed
 from editjudge.engine import local, resume
 from editjudge.engine.unfinished import Unfinished, check
 from editjudge.stages import candidates
 
+ROOT = Path(__file__).parents[2]
 KLEIN = "Flux2KleinPipeline"
 
 
@@ -98,6 +99,15 @@ def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(entry, t
     with pytest.raises(ParamsError, match=r"editors\.m\.pipeline: .* needs the pipeline class Flux9Pipeline") as told:
         run(entry(KLEIN, pipeline="Flux9Pipeline"), prompts("one", "two"), tmp_path / "c")
     assert "Traceback" in told.value.__notes__[0], "that process's"
+
+
+def test_an_image_is_made_again_where_the_code_of_its_editor_changes() -> None:
+    made_by = {"leaky": "procedural", "flux2_dev": "diffusers.editor", "gpt_image_1_5": "api.reply"}
+    made_by |= {"nano_banana_2": "api.forms.gemini", "flux2_pro": "api.forms.bfl", "seedream_4_5": "api.forms.seedream"}
+    ready = params.load(ROOT / "params.yaml")["editors"] | params.load(ROOT / "configs/editors.yaml")
+    for name, module in made_by.items():
+        version = making.code(settings.read({"editors": ready}, name))
+        assert version == code.identity(f"editjudge.editors.{module}", protocol.__name__), name
 
 
 def test_workers_get_the_gpus_that_the_stage_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,9 @@ def test_all_sources_reach_editors_judges_and_training(values: dict[str, Any], p
         annotate.run(TASK)
         shown = [body.count(";base64,") for body in judge.log()["bodies"]]
     assert sorted(shown) == [3] * 3 + [4] * 4, "each in both orders; two editors give c the same edit"
+    told = records.read_details(Path(f"metrics/annotate/{TASK}.json"))
+    counted = {"records": 9, "failed": 2, "pairs": 5, "pairs_tied": 1, "pairs_unasked": 0, "candidates_failed": 2}
+    assert {name: told[name] for name in counted} == counted
     train_pairs.run()
     pairs = records.read(Path("data/train_pairs.parquet"), "train_pairs")
     assert {pair["prompt"].rpartition(".")[2]: len(pair["shown"] or ()) for pair in pairs} == {"a": 1, "b": 1, "c": 0}

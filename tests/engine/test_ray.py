@@ -79,7 +79,7 @@ def test_this_machine_answers(tmp_path: Path) -> None:
 def test_a_cluster_answers_as_this_machine_does(tmp_path: Path, there: None) -> None:
     assert workers.engine().cpus() == 2
     assert outcomes(tmp_path / "there", 3) == EXPECTED, "with one worker more than there is room for"
-    assert spread(abs, [-1, -2], "numbers") == [1, 2]
+    assert spread(bytes, [1, 70_000], "sizes") == [bytes(1), bytes(70_000)], "of any length as they are"
 
 
 def slowly(n: int) -> int:

@@ -298,7 +298,10 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     score = asked.score([Rating("k", {"a": 3.0, "b": 1.0}, "A: 3\nB: 1", None)])
     assert isinstance(score, Score)
     assert (score.overall, asked.names) == (2.0, ("a", "b"))
-    for wrong in ("a + c", "a ** 2", "open(a)", "__import__('os')", "a.b", "a +", "'a'"):
+    file.write_text(yaml.safe_dump(own | {"overall": "a / (b - 2)"}))
+    score = rubrics.questions(str(file), "").score([Rating("k", {"a": 3.0, "b": 2.0}, "A: 3\nB: 2", None)])
+    assert score == Unscored("none of its scores is applicable", "A: 3\nB: 2"), "3 / 0"
+    for wrong in ("a + c", "a / (b - b)", "a ** 2", "open(a)", "__import__('os')", "a.b", "a +", "'a'"):
         file.write_text(yaml.safe_dump(own | {"overall": wrong}))
         with pytest.raises(UserError, match=r"own\.yaml\.overall is no formula of a, b"):
             rubrics.questions(str(file), "")

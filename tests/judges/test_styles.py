@@ -1,11 +1,13 @@
 """The styles of asking: every chat has its three images, and a reply is read or refused, never misread."""
 
+import hashlib
 import json
 import random
 import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 from cases import each_row, yaml_beside
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ REASONED = ["reason_first", "reason_last"]
 GENERAL = ["decision", *REASONED]
 EVERY = [("pvc", "visual_consistency"), *((n, d) for n in GENERAL for d in prompts.names("judges/prompts/dimensions"))]
 NASTY = yaml_beside(__file__)["NASTY"]
+READ = yaml_beside(__file__)["READ"]
 
 
 def reply(name: str, winner: str, reason: str) -> str:
@@ -32,6 +35,14 @@ def reply(name: str, winner: str, reason: str) -> str:
 
 def texts(chat: list[dict]) -> str:
     return "".join(part.get("text", "[image]") for turn in chat for part in turn["content"])
+
+
+@pytest.mark.parametrize("room", READ)
+def test_questions_and_figures_of_papers_say_what_was_read(room: str) -> None:
+    """A changed word is another question: its file's version goes up, and its line here is written anew."""
+    said = {name: yaml.safe_load((prompts.PACKAGE / room / f"{name}.yaml").read_bytes()) for name in READ[room]}
+    sums = {name: hashlib.sha256(repr(each).encode()).hexdigest()[:12] for name, each in said.items()}
+    assert {name: f"{sums[name]} of version {each.get('version', 0)}" for name, each in said.items()} == READ[room]
 
 
 @pytest.mark.parametrize(("name", "dimension"), EVERY)
@@ -106,8 +117,6 @@ def test_a_strangers_prompt_beside_weights_reads_no_file_and_brings_no_pattern(t
 def test_the_full_prompt_and_the_tasks_with_criteria_of_their_own():
     """What of each is asked, and that the general question is not."""
     general = texts(style("full").messages("Remove the cup"))
-    for said in ("Task: ", "Scope: ", "Spill-over: ", "Texture: ", "What does not count: ", '{"winner": "Image A"} or'):
-        assert said in general
     shown = "Source image:[image]That was the source image. Image A:[image]That was Image A. Image B:[image]"
     assert shown in general.replace("\n", "")
     own = {

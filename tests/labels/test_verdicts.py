@@ -255,7 +255,10 @@ def test_the_recipes_dimension_is_asked_and_its_prompt_where_a_judge_has_none_of
         how = replace(recipe(), judge=Judging("decision", "visual_quality", 1))
         judge = opening.open_judge("pairwise.judges.j", endpoint(server.url), tmp_path / "c")
         [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, {"j": judge})
-        assert "The respect is visual quality" in server.log()["bodies"][0]
+        assert "The respect is visual quality" in server.log(forget=True)["bodies"][0]
+        judge = opening.open_judge("pairwise.judges.j", endpoint(server.url), tmp_path / "c")
+        verdicts.annotate_pairs(prompts(1), candidates(1), replace(recipe(most=1), task="sref"), {"j": judge})
+        assert "The source is a reference for style" in server.log()["bodies"][0], "as the task has it"
     assert row["dimension"] == "visual_quality"
 
 

@@ -238,6 +238,14 @@ def test_boxes_are_clipped_or_refused_and_those_of_both_images_make_one_region(p
         table.TABLE["object_similarity"](alone, "edit_area", MODELS)
     with pytest.raises(ValueError, match="the source has no box"):
         table.TABLE["iou"](a_pair(photo, photo, ()), "edit_area", MODELS)
+    masks = np.zeros((2, *photo.shape[:2]), bool)
+    masks[0, :9, :9] = masks[1, -9:, -9:] = True
+    inside, own = (
+        masks.any(axis=0),
+        picture.Areas(picture.SeenImage(photo, [*source.boxes, *other.boxes], [*masks]), ()),
+    )
+    wanted = {"edit_area": inside, "object": inside, "unedit_area": ~inside, "image": inside | True}
+    assert all(np.array_equal(own.mask(area), mask) for area, mask in wanted.items()), "a record's own masks"
 
 
 def test_edits_are_resized_to_their_source_and_large_images_shrunk_to_the_recipes_side(photo: np.ndarray) -> None:

@@ -287,7 +287,9 @@ def test_any_size_and_shape_of_image(model: ChatModel, base_dir: Path):
     """Height 3 looks like three colour channels to transformers, which would shuffle the image."""
     shapes = [(40, 3), (1, 1), (300, 200), (1, 3), (3, 40)]
     asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
-    for each in (load(base_dir, "bfloat16"), model):
+    halved = load(base_dir, "bfloat16")
+    assert {weight.dtype for weight in halved.model.parameters()} == {torch.bfloat16}
+    for each in (halved, model):
         verdicts = compare(each, SHORT, asked, 2)
         faults = [v.reason for v in verdicts if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
         assert faults == [], "an untrained model says what it will, but every image is shown to it"

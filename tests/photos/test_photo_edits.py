@@ -312,7 +312,8 @@ def test_two_operations_of_two_objects_far_apart_are_composed() -> None:
     sky, other = PhotoRegion("sky", (0, 0, 1000, 50), None, 1.0), replace(cat, bbox=(800, 0, 1000, 200))
     photo = Photo("k", "p.png", 400, 1000, (), None, {}, (sky,), (cat, near, far, other))
     found = [each.parts for each in edits.subjects(photo, setting, ["compose"])["compose"]]
-    assert all(a.type != b.type and "add" not in (a.type, b.type) for a, b in found)
+    assert {each.type for parts in found for each in parts} == {"remove", "replace", "adjust"}
+    assert all(a.type != b.type for a, b in found)
     pairs = {tuple(sorted(each.region.bbox[0] for each in parts)) for parts in found}
     assert pairs == {(0, 301), (300, 800), (301, 800)}, "100 pixels are too near, and two of a name one thing"
     shown = edits.ScaledPhoto(np.zeros((200, 500, 3), np.uint8), b"", 0.5)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import report_data
-from cases import each_row
+from cases import each_row, yaml_beside
 from pictures import png
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -115,18 +115,10 @@ def test_every_chart_is_drawn(opened: Page) -> None:
     assert opened.locator("#graph svg rect").count() >= 15
 
 
-def test_beneath_the_leaderboard_stands_which_model_has_a_network(opened: Page) -> None:
-    board = "[{judge: 'j', parts: [{models: []}]}]"
-    told = "whatTheyAre(%s, %s).map((each) => each.textContent).join(' ')"
-    said = opened.evaluate(told % (board, "{precise: 'precise', mine: 'style_transfer', flux: 'diffusers'}"))
-    assert "2 of the models here are our programs, none an AI model that edits" in said
-    assert "by a known amount, mine with a neural network." in said
-    assert "programs, no AI models: each" in opened.evaluate(told % (board, "{precise: 'precise'}"))
-
-
-def test_raters_stand_beside_a_constant_by_what_their_truth_is(opened: Page) -> None:
-    heads = opened.locator("[aria-label='Raters beside a constant'] thead th").all_inner_texts()
-    assert heads == ["Rater", "Dimension", "Truth", "Within a point", "A constant", "Against it"]
+def test_what_the_page_makes_of_made_up_results_stands_beside_to_the_letter(opened: Page) -> None:
+    tables = yaml_beside(__file__)
+    for call, told in tables["TOLD"]:
+        assert opened.evaluate(tables["SHOWN"] % call, tables["GIVEN"]).splitlines() == told.splitlines(), call
 
 
 def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
@@ -275,6 +267,16 @@ def test_a_training_pair_says_its_measures_tiers_and_rule(opened: Page) -> None:
     assert len(row) == 7, "measure, area, A, B, z of A, z of B, better"
 
 
+def test_details_are_read_from_the_file_and_the_place_of_the_prompt(bare: Page, site: Path) -> None:
+    bare.goto(site.as_uri())
+    bare.evaluate("""() => {
+        data.shard = 4;
+        load = async (name) => [0, 1, 2, 3].map((n) => ({ edits: [], layers: `${n} of ${name}` }));
+    }""")
+    told = "async (number) => { const prompt = { number }; await withDetails({ prompt }); return prompt.layers; }"
+    assert [bare.evaluate(told, n) for n in (0, 3, 4, 6)] == [f"{n % 4} of details-{n // 4}" for n in (0, 3, 4, 6)]
+
+
 def test_swipe_and_difference(opened: Page) -> None:
     open_pair(opened, "color_alter-00003_pair_box_vs_precise")
     opened.check("input[value=swipe]")
@@ -396,13 +398,14 @@ def test_blinking_can_be_paused(opened: Page) -> None:
 
 def test_another_report_stands_beside_this_one(opened: Page, site: Path, tmp_path: Path) -> None:
     other = re.sub('"benchmark":"probe","items"', '"benchmark":"other","items"', site.read_text(encoding="utf-8"))
+    other = re.sub(r'"rating":(\d+)', lambda found: f'"rating":{int(found[1]) + 100}', other)
     (tmp_path / "index.html").write_text(other, encoding="utf-8")
     opened.set_input_files("#compare input", tmp_path / "index.html")
     rows = opened.locator("#compare tbody tr")
     rows.first.wait_for()
     told = rows.all_inner_texts()
     assert any("pvc_judge, other" in line for line in told)
-    assert any(line.startswith("Rating") and line.endswith("\t0") for line in told)
+    assert any(line.startswith("Rating") and line.endswith("\t-100") for line in told)
     (tmp_path / "none.html").write_text("<p>no report</p>", encoding="utf-8")
     opened.set_input_files("#compare input", tmp_path / "none.html")
     until(opened, "document.querySelector('#compare [role=status]').innerText.includes('no index.html of a report')")

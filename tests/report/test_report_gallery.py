@@ -77,8 +77,22 @@ def test_what_judges_said_stands_with_benchmarks_and_matches(prompts: list[galle
     for row in rows:
         found = [dict(zip(gallery.JUDGED, each, strict=True)) for each in said[row["key"]]]
         [own] = [each for each in found if written["judges"][each["judge"]] == row["judge"]]
-        assert own["winner"] == gallery.CODES.get(row["winner"])
+        assert own["winner"] == {"Image A": "A", "Image B": "B", "Tie": "T", None: None}[row["winner"]]
         assert own["p_a"] == row["p_a"]
+
+
+def test_each_prompt_shows_its_own_source_and_edits(prompts: list[gallery.GalleryPrompt], tmp_path: Path) -> None:
+    values, files, pictures = report_data.values(), Files(), gallery.PageImages(tmp_path / "images", 64)
+    report.illustrate(values, prompts, report.items_of(values, files), files, pictures)
+    pool = {row["key"]: row for row in records.read(Path(f"data/pools/{report_data.TASK}.parquet"), "pools")}
+    made = [records.read(Path(f"data/gallery/{model}.parquet"), "candidates") for model in report_data.DAMAGE]
+    shown = {(row["key"], row["model"]): row for rows in made for row in rows}
+    for prompt in prompts:
+        own = pool[prompt.key]
+        assert (prompt.source, prompt.instruction) == (pictures.add(own["image"]), own["instruction"])
+        for model, edit in prompt.edits.items():
+            said = (pictures.add(shown[prompt.key, model]["image"]), shown[prompt.key, model]["reason"])
+            assert (edit["image"], edit["reason"]) == said
 
 
 def test_a_page_holds_whole_prompts_up_to_its_number_and_of_every_kind(prompts: list[gallery.GalleryPrompt]) -> None:
@@ -101,6 +115,7 @@ def test_the_same_input_gives_the_same_bytes(state: Path, tmp_path: Path, monkey
         for folder, own in zip(folders, files, strict=True)
     )
     assert first == second
+    assert {path.stem for path, _ in first if path.parent.name == "data"} == {"charts", "pairs", "details-0"}
     assert ReportSetting(**report_data.values()["report"]).pairs >= 5_000
 
 
@@ -162,10 +177,11 @@ def test_why_two_edits_that_judges_compared_are_no_pair(winner: str | None, stat
         for model in "ab"
     ]
     judged = {"key": "k", "model_a": "a", "model_b": "b", "winner": winner, "status": status, "dimension": "d"}
-    judged |= {"verdicts": [], "damage_a": None, "damage_b": None}
+    judged |= {"verdicts": [{"judge": "j"}], "damage_a": 1.0, "damage_b": 2.0}
     setting = section(report_data.values(), "train_pairs", PairsSetting)
     [(_, [pair])] = explained.explained(edits, [judged], [], (), setting).values()
-    assert (pair["made"], pair["why"]) == (False, why)
+    told = {"key": "k.a.b", "a": "a", "b": "b", "made": False, "why": why, "winner": winner, "truth": "Image A"}
+    assert pair == told | {"judged": [{"judge": "j", "dimension": "d"}]}
 
 
 ROOT = report_data.ROOT
@@ -193,6 +209,7 @@ def test_chance(words: str, chance: float | None) -> None:
     names = {"A": "Image A", "B": "Image B", "bad": "Both bad", "good": "Both good"}
     said = [{"verdict": names.get(word, word), "items": 1} for word in words.split()]
     assert figures.chance({"benchmark": [{"verdicts": said}]}) == chance
+    assert [each["chance"] for each in figures.judges(BENCH)] == list(map(figures.chance, BENCH.values()))
 
 
 def test_a_judge_that_was_not_heard_has_no_accuracy() -> None:

@@ -294,10 +294,12 @@ def test_sources_behind_addresses(load: Importer, tmp_path: Path, monkeypatch: p
     with served(Pictures) as server:
         urls = [f"http://127.0.0.1:{server.server_port}/{n}" for n in range(3)]
         rows = [{"key": str(n), "instruction": f"{TEXT} {n}", "sources": urls[: n + 1]} for n in range(3)]
+        (tmp_path / "beside.png").write_bytes(png(9))
+        rows.append({"key": "3", "instruction": TEXT, "sources": ["beside.png", urls[1]]})
         found = load("color_alter", "plain", jsonl(tmp_path / "t.jsonl", *rows))
     shown = [[row["image"], *records.references(row).values()] for row in found.rows]
-    assert shown == [[png(n) for n in range(count)] for count in (1, 2, 3)]
-    assert [row["origin"] for row in found.rows] == urls[:1] * 3
+    assert shown == [[png(n) for n in each] for each in ([0], [0, 1], [0, 1, 2], [9, 1])]
+    assert [row["origin"] for row in found.rows] == [*urls[:1] * 3, "beside.png"]
 
 
 def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pictures import png
 from editjudge.core import images, params, records
 from editjudge.core.files import keep
 from editjudge.engine import launch as sft_launch
+from editjudge.engine import ray
 from editjudge.models.chat.checkpoint import load_processor
 from editjudge.models.serve.launch import free_port
 from editjudge.stages import train_judge
@@ -173,6 +174,7 @@ def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monk
 if os.environ["RANK"] == "0":
     time.sleep(3600)
 from editjudge.engine import launch as sft_launch
+from editjudge.engine import ray
 def fail():
     raise ValueError("training sample k7: a: broken image")
 sft_launch.worker(fail)
@@ -181,6 +183,20 @@ sft_launch.worker(fail)
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     with pytest.raises(sft_launch.TrainingError, match=r"process 1 .* ValueError: training sample k7: a: broken image"):
         sft_launch.start(train_judge.read_setting(values_with(launch={"processes": 2})).launch, ["-c", code])
+
+
+def test_what_ray_cannot_run_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainers = pytest.importorskip("ray.train.v2.torch.torch_trainer")
+    exceptions = pytest.importorskip("ray.train.v2.api.exceptions")
+
+    def fit(_: object) -> None:
+        raise exceptions.ControllerError(RuntimeError("no room"))
+
+    monkeypatch.setattr(trainers.TorchTrainer, "fit", fit)
+    monkeypatch.setattr(ray, "gpus", lambda: 0)
+    setting = train_judge.read_setting(values_with(launch={"processes": 2, "launcher": "ray"}))
+    with pytest.raises(sft_launch.TrainingError, match=r"^Ray could not run the training: [^\n]*\nno room"):
+        sft_launch.start(setting.launch, [str(tmp_path)])
 
 
 def test_a_process_ends_without_its_threads(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def test_agreement_is_over_the_models_of_both() -> None:
     assert (flat["n"], flat["spearman"], flat["kendall"], flat["low"]) == (5, None, None, None)
     opposite = boards.agreement({"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, {"a": 4.0, "b": 3.0, "c": 1.0, "d": 2.0})
     assert (opposite["spearman"], opposite["kendall"]) == pytest.approx((-0.8, -2 / 3))
+    equal = boards.agreement({"a": 1.0, "b": 2.0, "c": 2.0, "d": 3.0}, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0})
+    assert equal["kendall"] == pytest.approx(5 / math.sqrt((6 - 1) * 6)), "tau-b: of six pairs one is equal here"
     half = 1.96 * math.sqrt((1 + 0.64 / 2) / (4 - 3))
     assert opposite["high"] == pytest.approx(math.tanh(math.atanh(-0.8) + half))
 

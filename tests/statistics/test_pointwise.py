@@ -66,7 +66,7 @@ def test_equal_means_are_ties_whatever_the_rounding():
 
 def test_the_three_means_by_hand():
     """Models with rho 1/2 and -1: mean -1/4."""
-    ranks = {"a": ([1, 2, 3], [2, 1, 3]), "b": ([1, 2, 3], [3, 2, 1])}
+    ranks = {"a": ([1, 2, 3], [2, 1, 3]), "ab": ([1, 2, 3], [3, 2, 1])}
     scores = {(f"p{n}", m): float(x) for m, (xs, _) in ranks.items() for n, x in enumerate(xs)}
     ratings = {(f"p{n}", m): (float(y),) for m, (_, ys) in ranks.items() for n, y in enumerate(ys)}
     result = report(scores, ratings)
