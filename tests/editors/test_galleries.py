@@ -119,6 +119,13 @@ def names(report: GalleryReport, kind: str) -> list[str]:
     return [row["name"] for row in report.rows if row["kind"] == kind]
 
 
+def test_a_folder_without_a_list_has_the_images_that_lie_in_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("b.png", "a.webp", "deep/c.png", "notes.txt"):
+        (tmp_path / name).write_bytes(picture(1))
+    assert Given(tmp_path).listed() == ["a", "b"]
+
+
 def test_missing_broken_and_extra_files_are_named_and_others_read(tmp_path: Path, cases: list[records.Row]) -> None:
     folder = suite_files.gallery(tmp_path / "m", cases)
     (folder / "2.png").unlink()

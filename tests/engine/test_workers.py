@@ -3,8 +3,10 @@ they fail and end."""
 
 import io
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -240,3 +242,16 @@ def test_a_bar_is_drawn_on_a_terminal_alone(shown: bool, monkeypatch: pytest.Mon
     said = stderr.getvalue()
     assert (said != "") is shown
     assert ("letters: 100%" in said and "image/s" in said) is shown
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_dies_with_half_an_item_is_noticed() -> None:
+    worker = local.Worker(partial(without_device, len), "cpu", 1.0, False)
+    while worker.said() is workers.NOTHING:  # until it has loaded
+        pass
+    os.kill(worker.process.pid or 0, signal.SIGSTOP)
+    threading.Timer(0.5, worker.process.kill).start()
+    worker.give([("name", bytes(8 << 20))])
+    worker.process.join()
+    assert worker.said() is workers.DEAD
+    assert worker.end(0) == "SIGKILL"

@@ -203,7 +203,11 @@ def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray,
         {"area": "edit_area", "measure": "depth_ssim", "slots": ["depth"]},
     ]
     assert [(m["measure"], m["scored"]) for m in counted["measures"]] == [("delta_e", 1), ("ssim", 1)]
-    assert slot_settings.unconfigured(SlotSetting())["lpips"] == "measures.lpips is none"
+    why = slot_settings.unconfigured(SlotSetting())
+    assert (why["lpips"], why["body_shape_iou"]) == (
+        "measures.lpips is none",
+        "measures.pose and measures.parsing are none",
+    )
 
 
 def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(photo: np.ndarray, tmp_path: Path) -> None:

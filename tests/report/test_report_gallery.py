@@ -165,6 +165,11 @@ def test_the_outline_of_a_mask_goes_around_it() -> None:
     assert gallery.outlines_of(b"no image") == []
 
 
+def test_a_number_of_a_table_is_one_and_an_empty_cell_none(workdir: Path) -> None:
+    Path("t.csv").write_text("a,b,c\n0,,x\n")
+    assert Files().table("t.csv") == [{"a": 0.0, "b": None, "c": "x"}]
+
+
 @each_row("a, b, side")
 def test_the_less_damaged_side(a: float | None, b: float, side: str | None) -> None:
     assert explained.less_damaged(a, b) == side
@@ -182,6 +187,9 @@ def test_why_two_edits_that_judges_compared_are_no_pair(winner: str | None, stat
     [(_, [pair])] = explained.explained(edits, [judged], [], (), setting).values()
     told = {"key": "k.a.b", "a": "a", "b": "b", "made": False, "why": why, "winner": winner, "truth": "Image A"}
     assert pair == told | {"judged": [{"judge": "j", "dimension": "d"}]}
+    trained = {"key": "t", "prompt": "k", "model_a": "b", "model_b": "a", "winner": "Image B", "tiers": None}
+    [(_, [made])] = explained.explained(edits, [judged], [trained], (), setting).values()
+    assert made == pair | {"key": "t", "made": True, "why": "made"}, "its sides stay those of the verdicts"
 
 
 ROOT = report_data.ROOT

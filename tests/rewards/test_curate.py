@@ -48,6 +48,8 @@ def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best() 
     given = [candidate(f"k{n}", n / 10, png(n), "a" if n > 1 else "b") for n in range(6)]
     given.append(candidate("u", None, png(9)))
     kept, dropped = curate.select(given, Quotas(top=3, per_task=2))
+    curate.write(Path("best"), kept, dropped)
+    assert pq.read_table("best/selection.parquet")["std"].to_pylist() == [None] * 3
     assert [each.key for each in kept] == ["k5", "k4", "k1"]
     assert reasons(dropped) == {"u": "unscored: broken", "k3": "quota of a", "k2": "quota of a", "k0": "below the cut"}
 

@@ -105,6 +105,7 @@ def test_single_edits_and_the_loss_of_the_words(train, scored, tmp_path, picture
     [score] = CheckpointScorer.load(tmp_path / "s").score([Edit("Remove the cup", pictures["0"], pictures["1"])])
     assert isinstance(score, Score)
     assert (score.std, score.overall_std) == ({}, None)
+    assert "<|score|>" in (tmp_path / "s/README.md").read_text()
 
 
 def test_answers_of_one_process_are_those_of_the_rows(base_dir, scored, pictures, tmp_path):
