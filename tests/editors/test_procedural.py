@@ -22,6 +22,8 @@ def test_precise_really_edits_and_leaves_the_rest_bit_identical(pair: dict) -> N
     scene = edits.carry_out(source, edit)
     changed = (scene.clean != source).any(-1)
     assert changed.sum() > 20
+    if edit["operation"] == "add":
+        assert changed[scene.mask].mean() > 0.9, "all of what is added"
     if edit["operation"] != "tone":
         assert not (changed & scene.preserve).any()
     assert edits.edit_image(source, edit, "precise", 0.0, np.random.default_rng(0))[1] == 0

@@ -301,6 +301,12 @@ def test_templates_name_an_object_and_edit_its_largest_part() -> None:
     told = ("the owl in the centre", "the owl in the bottom left", "the main subject")
     assert all(words in text.instruction for words, text in zip(told, (first, second, behind), strict=True))
     assert third == "the region is too small to be edited"
+    two = [PhotoRegion("owl", (side, 30, side + 40, 60), None, 1.0) for side in (70, 140)]
+    wide, shown = replace(photo, width=180, object=tuple(two)), replace(NOTHING, rgb=np.zeros((90, 180, 3), np.uint8))
+    wide_choices = [edits.Choice("remove", "subject_remove", each) for each in two]
+    texts = writers.fill_templates([edits.PlannedEdit("w", wide, shown, each, "train") for each in wide_choices], 0)
+    assert "the owl in the centre" in texts[0].instruction
+    assert "the owl in the middle on the right" in texts[1].instruction
 
 
 def test_two_operations_of_two_objects_far_apart_are_composed() -> None:
