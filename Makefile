@@ -114,13 +114,14 @@ $(TORCHVISION)/.made: Makefile | $(VENV)/.dev
 	  | cc -xc - -shared -fPIC -o libc10_cuda.so && cc -xc /dev/null -shared -o libtorch_cuda.so; }; }
 	@touch $@
 
-# Where its code runs, or ours asks whether it is there.
+# Where its code runs, or ours asks whether it is there. In processes that start anew: those of -n are forks of one that has
+# imported libraries without it.
 WITH_TORCHVISION := tests/training/test_families.py tests/editors/test_diffusers_editor.py tests/models/test_checkpoint.py \
   tests/training/test_judge.py::test_images_are_resized_as_the_processor_resizes_them \
   tests/stages/test_embed.py::test_qwen3_vl_embeds_image_and_instruction_in_one_input_as_its_last_hidden_state
 test-torchvision: $(TORCHVISION)/.made
 	PYTHONPATH=$(CURDIR)/$(TORCHVISION) LD_LIBRARY_PATH=$(CURDIR)/$(TORCHVISION)/torchvision.libs \
-	  python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=5 -rfEs $(WITH_TORCHVISION)
+	  python -m pytest --tx 2*popen --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=5 -rfEs $(WITH_TORCHVISION)
 
 nightly: setup-dev
 	python -m pytest -n 2 --dist loadfile -m nightly --nightly --durations=20
