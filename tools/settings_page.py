@@ -218,13 +218,15 @@ def by_heading(text: str) -> dict[str, list[str]]:
 
 def stale() -> list[str]:
     """The lines that differ, behind their heading: - as the page has them, + as the code says."""
-    old, new = by_heading(PAGE.read_text()), by_heading(page())
-    return [
+    had, wanted = PAGE.read_text(), page()
+    old, new = by_heading(had), by_heading(wanted)
+    found = [
         f"{name}: {line}"
         for name in old | new
         for line in ndiff(old.get(name, []), new.get(name, []))
         if line[0] in "-+"
     ]
+    return found or ([] if had == wanted else ["the headings, their order, or what stands before them"])
 
 
 def settings_page(*, write: bool = False) -> None:

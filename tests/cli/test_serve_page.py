@@ -173,7 +173,6 @@ def check_shown(page: Page, where: str, told: str) -> None:
         assert page.locator(where).aria_snapshot().splitlines() == SHOWN[told].splitlines()
 
 
-@pytest.mark.nightly("constraints.txt", "params.yaml", "pipelines", "stages")
 def test_files_a_drawn_box_and_a_verdict(browsed: Page, judging: str, folder: Path) -> None:
     browsed.goto(f"{judging}/served.html")
     browsed.set_input_files("input[type=file] >> nth=0", [folder / name for name in FILES])
@@ -196,10 +195,10 @@ def test_files_a_drawn_box_and_a_verdict(browsed: Page, judging: str, folder: Pa
     typed.fill(" ".join(map(str, BOX)))
     browsed.click("button.go")
     assert browsed.locator(".result h2").inner_text() == "Edit A is better."
+    assert browsed.locator("figure:has(.heatmap) figcaption").all_inner_texts() == ["Edit A", "Edit B"]
     check_shown(browsed, "main", "judging")
 
 
-@pytest.mark.nightly("constraints.txt", "params.yaml", "pipelines", "stages")
 def test_keys_answer_and_take_back(browsed: Page, labelling: str) -> None:
     said(labelling, "Dan", "Tie")  # whom the table of agreement has
     browsed.goto(f"{labelling}/served.html")

@@ -269,7 +269,7 @@ def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Ser
         launch.free_port("127.0.0.1", 65_536)  # of a copy, counted on from the first one's
 
 
-def test_which_checkpoint_is_served_and_all_of_the_setting_has_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_checkpoint_is_served_and_what_words_change_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     values = params.load(ROOT / "params.yaml")
     values["judges"]["pvc_judge"]["model"] = "models/tiny_base"

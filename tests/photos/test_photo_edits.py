@@ -412,6 +412,7 @@ def folder(workdir: Path, photo: np.ndarray) -> Path:
     (own.parent / "notes.txt").write_text("none")
     for name in TABLES["UNREAD"]:
         (own.parent / name).write_bytes(b"none")
+    Image.fromarray(photo).save(own.parent / "scan.TIFF")  # one that could be read
     return own.parent
 
 

@@ -22,6 +22,8 @@ def test_what_differs_is_named_by_its_heading_and_mended(
     assert settings_page.stale() == [
         f"ChatModelSetting: {sign} | `top_p` |  {end}" for sign, end in (("-", wrong), ("+", right))
     ]
+    settings_page.PAGE.write_text(text.replace("### Lora\n", "## Lora\n"))
+    assert settings_page.stale() == ["the headings, their order, or what stands before them"]
     for write, status in ((False, 1), (True, 0)):
         with pytest.raises(SystemExit) as ended:
             settings_page.settings_page(write=write)

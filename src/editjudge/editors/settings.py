@@ -59,9 +59,9 @@ ApiArguments: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProceduralSetting:
-    """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit, 0
-    or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take. use: of training prompts
-    (pools), and of the arena's prompts and the suites' cases (benchmark)."""
+    """An embedded editor. kind: how it works; its name, where that is one of these. amount: the damage it aims at, mean
+    ΔE outside the edit, 0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take.
+    use: of training prompts (pools), and of the arena's prompts and the suites' cases (benchmark)."""
 
     kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "style_transfer", "unedited"]
     amount: Amount = 0.0

@@ -37,8 +37,8 @@ def beside(model: AnyModelSetting, name: str) -> str | None:
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ComparingSetting:
     """What all judges have. arena: whether the judge also ranks the editing models. rule: how the answers to both
-    orders become a verdict: by the mean probability of a side, or by a side that wins in both. tie_margin: mean
-    probabilities nearer to 0.5 are a Tie."""
+    orders become a verdict: agreement, by a side that wins in both; probability, by a side's mean probability.
+    tie_margin: mean probabilities nearer to 0.5 are a Tie."""
 
     arena: Flag = False
     rule: Rule

@@ -39,8 +39,8 @@ MEASURES = sorted(KINDS, key=str.lower)
 
 @settings_class(frozen=True, kw_only=True, config=FORBID)
 class AreaSetting:
-    """One area of one task. primary: a measure or NONE. elite, failure: the z above which a candidate is elite, and at
-    or below which it has failed. secondary: the measures that vote."""
+    """One area of one task; what it leaves out is as `default` has it. primary: a measure or none. elite: the z above
+    which a candidate is elite. failure: the z at or below which it has failed. secondary: the measures that vote."""
 
     primary: Annotated[Text, one_of([*MEASURES, NONE])]
     elite: Z

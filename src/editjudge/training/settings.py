@@ -92,8 +92,8 @@ class TrainJudgeSetting(TrainingSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class SingleEditsSetting(TrainingSetting):
-    """Fields that entries of section `train_scorer` share. lora_rank: 0: all parameters are trained. data: an entry of
-    section `scorer_data`."""
+    """Fields that entries of section `train_scorer` share. lora_rank: 0: all parameters but the embeddings are trained.
+    data: an entry of section `scorer_data`."""
 
     where: ClassVar[str] = "train_scorer"
 

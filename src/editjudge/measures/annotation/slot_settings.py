@@ -41,9 +41,9 @@ class SlotSetting:
     prompts: so many prompts' images go through the models together. workers: processes, 0: one a core; models on the
     CPU run in each, models on a GPU in one process for it, which all of them feed. slots: what single slots have of
     their own. features_gigabytes: of what encoders and depth models say of sources, kept in work/features; 0: none.
-    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. encoder: a file in ONNX's form,
-    or none: HOG is in its place. segmenter: grabcut, u2netp, a folder or hub id of SAM 2.1, or none. faces: lbp,
-    insightface (its own section), or none."""
+    clip, dinov3, depth, parsing, pose: a local folder or hub id, or none. lpips: a file, or none. encoder: a file in
+    ONNX's form, or none: HOG is in its place. segmenter: grabcut, u2netp, a folder or hub id of SAM 2.1, or none.
+    faces: lbp, insightface (its own section), or none."""
 
     device: Text = "auto"
     dtype: Precision = "float32"

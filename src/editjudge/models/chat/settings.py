@@ -53,7 +53,7 @@ class Program:
     sees, on the port of base_url and those behind it.
 
     command: its words, {port} and {model} filled in. health: the path that answers 200 when it is ready. start_seconds:
-    until it must be; stop_seconds: between SIGTERM and SIGKILL."""
+    until it must be ready; stop_seconds: between SIGTERM and SIGKILL."""
 
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
     gpus: Annotated[Positive, Field(le=64)] = 1

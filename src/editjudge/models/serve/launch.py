@@ -47,7 +47,8 @@ class ServingError(UserError, RuntimeError):
 
 @settings_class(frozen=True, config=FORBID)
 class Serving:
-    """The section `serve` of params.yaml: how a checkpoint is served.
+    """The section `serve` of params.yaml: how a checkpoint is served. At which sizes images are shown, the checkpoint
+    says, or the entry whose model it is.
 
     engine: transformers is the embedded server. program: of vLLM, what `make vllm` makes, or a name on the PATH. host:
     the address that it listens at. port: 0: a free one. dtype: of a checkpoint that has no setting of its own.
@@ -55,8 +56,7 @@ class Serving:
     many as there are GPUs for. devices: numbers of the GPUs that it may use, of those that the stage sees; none: all,
     with the engine ray the cluster's. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most.
     max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most.
-    start_seconds: until it must be healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags of vLLM.
-    At which sizes images are shown, the checkpoint says, or the entry whose model it is."""
+    start_seconds: until it must be ready; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags of vLLM."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
     program: Text = ".vllm/bin/vllm"
