@@ -3,6 +3,7 @@
 A command in a code block that no line of COMMANDS (test_docs.yaml) knows fails: say there how it is tested."""
 
 import json
+import os
 import re
 import runpy
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dvc.cli
+import forks
 import numpy as np
 import program
 import pytest
@@ -252,6 +254,7 @@ def test_the_tour_runs_and_has_no_outputs(workdir: Path, monkeypatch: pytest.Mon
 
 def test_the_site_builds_without_a_warning_and_its_index_leads_to_every_page(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
-    command = [sys.executable, *["-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "."], str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [forks.python(), *["-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "."], str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,9 +3,9 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 from editjudge.core import portable
@@ -17,9 +17,9 @@ GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
-    """The values of a fresh process: other tests may have set the number of threads, or another seed."""
-    command = [sys.executable, str(HELPER)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    """The values of a process in which nothing was done: other tests may have set the number of threads, or a seed."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [forks.python(), HELPER]
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines() if line.split(" ")[0] in GOLDEN)
 
