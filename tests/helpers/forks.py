@@ -3,8 +3,10 @@
 A server that has imported libraries forks for each run, which has the folder, the words, the environment and the files
 0, 1 and 2 of who asks. A run ends without the interpreter's tidying up, which would take longer than most runs' work.
 There are two: that of `run` and `program` has all of our settings and our program, too, but not torch; that of `python`
-has torch and DVC, but nothing of ours, so that a copy of the repository runs its own code. They import when they are
-first asked; the processes of a test session share them."""
+and of pytest-xdist has torch and DVC, but nothing of ours, so that a copy of the repository runs its own code. They
+import when they are first asked; the processes of a test session share them.
+
+pytest-xdist's processes do tidy up. They all have one hash seed, and begin with one state of NumPy's random numbers."""
 
 import functools
 import json
@@ -174,7 +176,7 @@ def python() -> Path:
 
 
 def pytest_xdists() -> Path:
-    """The program `python -c` for the processes of pytest-xdist; what these and their servers import is there."""
+    """A program that does what `python -c` does, for pytest-xdist's processes, which outlive it if it is killed."""
     return _program("-c", repr(sys.executable))
 
 

@@ -190,7 +190,7 @@ class ApiSetting:
 class FolderSetting:
     """Edits that were made elsewhere: the images are taken as they are, for pools and arena alike.
 
-    path: a folder of images named by key, a gallery, or a table (galleries.pictures). model: its name among several.
+    path: a folder of images named by key, a gallery, or a table. model: its name among several.
     use: of training prompts (pools), and of the arena's and the suites' (benchmark)."""
 
     kind: Literal["folder"] = "folder"

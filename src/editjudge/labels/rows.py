@@ -61,7 +61,7 @@ class AnnotationsSource:
 @settings_class(frozen=True, kw_only=True, config=FORBID)
 class EditRewardSource:
     """EditReward-Data's records. path: its JSON, or a folder; images: of their paths, the file's own if left out.
-    ties: what a `tie_case` is, see published.py: `paper`, two samples (Eq. 6) or none; `code`, a pair as any other.
+    ties: what a `tie_case` is: `paper`, two samples (Eq. 6) or none; `code`, a pair as any other.
     test_share: of prompts."""
 
     source: Literal["editreward"]
