@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
         import forks
 
         forks.share()
-        config.option.tx = [f"popen//python={forks.pytest_xdists()}"] * config.option.numprocesses
+        python = shlex.quote(str(forks.pytest_xdists()))
+        config.option.tx = [f"popen//python={python}"] * len(config.option.tx)
 
 
 def pytest_collection_finish() -> None:

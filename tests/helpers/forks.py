@@ -31,7 +31,8 @@ HEAVY = f"{LIBRARIES}, scipy.stats, datasets, dvc.cli, dvc.repo.reproduce, peft,
 HEAVY += ", transformers.models.auto.processing_auto, transformers.models.qwen3_vl.modeling_qwen3_vl"
 SERVER = """
 def serve():
-    import atexit, fcntl, gc, json, os, runpy, select, signal, socket, sys, traceback
+    import atexit, contextlib, fcntl, gc, json, os, runpy, select, signal, socket, sys, traceback
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to this process, too
     listening = socket.socket(fileno=int(sys.argv[1]))
     if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
         return
@@ -58,7 +59,6 @@ def serve():
             return
         own.close()
         asked.close()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         said, given, *_ = socket.recv_fds(its, 1 << 20, 9)
         if said:
             command, environment, numbers = json.loads(said)
@@ -86,6 +86,9 @@ def serve():
         listening.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         said, files, *_ = socket.recv_fds(asked, 1 << 20, 3)
+        fcntl.fcntl(asked, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(asked, fcntl.F_SETSIG, signal.SIGKILL)  # once who asked has ended
+        fcntl.fcntl(asked, fcntl.F_SETFL, os.O_ASYNC)
         folder, environment, sys.executable, (kind, *sys.argv) = json.loads(said)
         for number, file in enumerate(files):
             os.dup2(file, number)
@@ -97,6 +100,7 @@ def serve():
         beside = folder if kind in ("-c", "-m") else os.path.dirname(os.path.realpath(sys.argv[0]))
         sys.path[:] = [beside, *map(os.path.abspath, given), *libraries]
         spare()
+        signal.signal(signal.SIGINT, interrupt)
         try:
             if kind == "-c":
                 exec(sys.argv[0], {{"__name__": "__main__"}})
@@ -116,15 +120,17 @@ def serve():
             end = 1
         sys.stdout.flush()
         sys.stderr.flush()
-        asked.send(json.dumps([end, *{{"torch", "transformers", "diffusers"}} & {{*sys.modules}}]).encode())
+        with contextlib.suppress(BrokenPipeError):
+            asked.send(json.dumps([end, *{{"torch", "transformers", "diffusers"}} & {{*sys.modules}}]).encode())
         os._exit(end)
 serve()
 """
 PYTHON = """#!{python} -SE
-import json, os, socket, sys
+import json, os, signal, socket, sys
 words = sys.argv[2:] if sys.argv[1] == "-u" else sys.argv[1:]
 if words[0] != "{kind}" and not words[0].endswith(".py"):
     os.execv("{python}", ["{python}", *sys.argv[1:]])
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends to the fork, too
 asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 asked.connect("{address}")
 words = words if words[0] == "{kind}" else ["", *words]
