@@ -86,6 +86,7 @@ def test_a_file_that_fails_leaves_the_old_one_and_two_that_write_it_at_once_writ
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux names open files in /proc")
 def test_a_power_cut_loses_nothing_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The content is on the disk before it has its name, the name before the call returns; what is paid for, too."""
     done, sync, replace = list[str](), os.fsync, os.replace
@@ -221,6 +222,7 @@ def test_opencv_is_told_of_avx512_where_there_is_some(flags, set_, tmp_path, mon
     assert ("OPENCV_CPU_DISABLE" in os.environ) == set_
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no affinity to take away")
 def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cores() == len(os.sched_getaffinity(0))
     monkeypatch.setattr(sys, "platform", "darwin")

@@ -4,7 +4,8 @@ A server that has imported libraries forks for each run, which has the folder, t
 0, 1 and 2 of who asks. A run ends without the interpreter's tidying up, which would take longer than most runs' work.
 There are two: that of `run` and `program` has all of our settings and our program, too, but not torch; that of `python`
 and of pytest-xdist has torch and DVC, but nothing of ours, so that a copy of the repository runs its own code. They
-import when they are first asked; the processes of a test session share them.
+import when they are first asked; the processes of a test session share them. Elsewhere than on Linux, whose sockets
+these are and where libraries stand a fork, each run is a process of its own that imports everything.
 
 pytest-xdist's processes do tidy up. They all have one hash seed, and begin with one state of NumPy's random numbers."""
 
@@ -24,6 +25,7 @@ from editjudge.core import portable
 FOLDER = tempfile.TemporaryDirectory(prefix="forks-")  # of addresses, which may not be long
 STARTED: list[subprocess.Popen[bytes]] = []  # they end when nobody holds their pipe any more
 SHARED = "EDITJUDGE_TEST_FORKS"
+WARM = sys.platform == "linux"
 ENV = os.environ | portable.environment() | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 LIBRARIES = "aiohttp, cv2, jsonschema, matplotlib.pyplot, pandas, PIL.Image, psutil, pyarrow.parquet, pydantic"
 OURS = f"{LIBRARIES}, scipy.stats, editjudge.cli.main, tools.check"
@@ -141,6 +143,15 @@ sys.exit(status)
 """
 
 
+COLD = """
+import atexit, os, runpy, sys
+loaded, *sys.argv = sys.argv[1:]
+names = {"torch", "transformers", "diffusers"}
+atexit.register(lambda: os.write(int(loaded), " ".join(names & {*sys.modules}).encode()))
+runpy._run_module_as_main(sys.argv[0])
+"""
+
+
 class Done(NamedTuple):
     returncode: int
     stdout: str
@@ -164,11 +175,14 @@ def server(imports: str) -> str:
 
 def share() -> None:
     """The processes that this one starts ask its servers."""
-    os.environ[SHARED] = json.dumps({imports: server(imports) for imports in (OURS, HEAVY)})
+    if WARM:
+        os.environ[SHARED] = json.dumps({imports: server(imports) for imports in (OURS, HEAVY)})
 
 
 def _program(kind: str, executable: str) -> Path:
     """In a folder of its own, for PATH. executable: what its processes take for their Python, as an expression."""
+    if not WARM:
+        return Path(sys.executable)
     file = Path(tempfile.mkdtemp(dir=FOLDER.name), "python")
     file.write_text(PYTHON.format(python=sys.executable, address=server(HEAVY), kind=kind, executable=executable))
     file.chmod(0o755)
@@ -194,6 +208,14 @@ def program(*words: object, env: Mapping[str, str] = ENV) -> Done:
 def run(module: str, *words: object, env: Mapping[str, str] = ENV) -> Done:
     """A module of ours in the current folder; "" is the program."""
     module = f"editjudge.{module}".removesuffix(".")
+    if not WARM:
+        with tempfile.TemporaryFile() as loaded:
+            command = [sys.executable, "-c", COLD, str(loaded.fileno()), module, *map(str, words)]
+            done = subprocess.run(
+                command, env=env, pass_fds=[loaded.fileno()], stdin=subprocess.DEVNULL, capture_output=True, text=True
+            )
+            loaded.seek(0)
+            return Done(done.returncode, done.stdout, done.stderr, loaded.read().decode() + "\n")
     asked = [os.getcwd(), env, sys.executable, ["-m", module, *map(str, words)]]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as none:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
