@@ -29,6 +29,8 @@ ENV = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
 SETTING = settings.read({"editors": {"m": LEAKY}}, "m")
 ROUNDS, ROOT = 3, Path(__file__).parents[2]
+ROOMS = ("core", "editors", "engine", "sources/builtin", "stages/candidates.py")
+KILLED = pytest.mark.nightly("constraints.txt", "stages", *(f"src/editjudge/{name}" for name in ROOMS))
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,7 @@ def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Pa
     assert first["image"]
 
 
+@KILLED
 def test_killed_again_and_again_nothing_finished_is_lost_or_made_twice(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"import killing; killing.main({ROUNDS})"]
     done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=120)
@@ -230,6 +233,7 @@ def moody(log: Path, model: str, setting: settings.Setting, device: str) -> prot
     return bad_editors.Moody(log, device)
 
 
+@KILLED
 def test_of_two_runs_at_once_one_is_killed_and_no_edit_is_lost(workdir: Path) -> None:
     """tests/test_concurrency.py: neither is killed."""
     import killing

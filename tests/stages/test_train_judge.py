@@ -171,6 +171,7 @@ def test_one_process_on_a_machine_with_several_gpus_is_launched(project: Project
     assert len(losses(folder)) == 1
 
 
+@TRAINING
 def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     code = """import os, time
 if os.environ["RANK"] == "0":
