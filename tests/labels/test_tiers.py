@@ -176,7 +176,6 @@ ROOT = Path(__file__).parents[2]
 RECIPES = {file.stem: load_recipe(file) for file in sorted((ROOT / "pipelines").glob("*_centric/*.yaml"))}
 RECIPE = Recipe("t", (("edit_area", ("ssim", "lpips")), ("unedit_area", ("emd", "delta_e"))))
 AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
-OF_PEOPLE = [("hair_high_frequency_diff", -1), ("body_appearance_dino_cosine_sim", 1)]
 # Source: table "Training pairs" of GEditBench v2's configuration (arXiv 2603.28547).
 PAPER = yaml_beside(__file__)["PAPER"]
 # The measures are the reference's, the thresholds ours.

@@ -467,9 +467,7 @@ def kill_host() -> None:
     host.join()
 
 
-def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_next_run_goes_on(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_models_end_the_stage_with_one_line_and_the_next_run_goes_on(tiny, photo, edits, workdir, monkeypatch):
     recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
     prompts, setting = [prompt_of(photo, (BOX,), recipe, edits)], replace(tiny, device="cpu:0", workers=1)
     plain, line = local.hosted, r"^the process with the models on cpu:0 was killed, .* To go on, run `dvc repro` again"
