@@ -82,7 +82,8 @@ def rated(
         (folder / name).write_text(text)
     suite = forms.SUITES[form]
     asked = rubrics.worded(suite.published or "", folder, table.parent / "asked.yaml")
-    assert forms.chosen(form, forms.SuiteSetting(form=form, path=str(table)), {"r": {"rubrics": asked} | ENDPOINT})
+    rater = {"rubrics": asked, "backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+    assert forms.chosen(form, forms.SuiteSetting(form=form, path=str(table)), {"r": rater})
     cases = suite_files.load(form, table, **about)
     records.check("suites", cases, "x")
     judge = Scripted(asked, runs, reply)
@@ -97,9 +98,6 @@ def rated(
     means = {name: {key: each["mean"] for key, each in figures_of(board).items()} for name, board in found.items()}
     assert suite_report.board_rows(form, [told])[0]["score"] is not None
     return Rated(cases, judge, found, means)
-
-
-ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
 
 
 def by_type(board: Mapping[str, Any], name: str) -> dict[str, float | None]:
@@ -124,16 +122,14 @@ def questions_of(form: str) -> dict[str, dict[str, list[str]]]:
     return {kind: {name: call["user"] for name, call in calls.items()} for kind, calls in kinds.items()}
 
 
-NUMBERED = (r"(?:#|Image )(\d)", r"Frame (\d)", r"\{source_?(\d?)\}", r"\{truth_?(\d?)\}")
-
-
 @pytest.mark.parametrize("form", [form for form in forms.SUITES if questions_of(form)])
 def test_a_question_shows_each_picture_once_in_the_order_of_its_number(form: str) -> None:
     counts: dict[str, dict[int, str]] = defaultdict(dict)
     texts = {f"{kind} {name}": each for kind, own in questions_of(form).items() for name, each in own.items()}
     for asked, lines in texts.items():
         assert re.search(r"\{(source|truth|edited)\}", "".join(lines)), f"{form}, {asked} shows no picture"
-    for (asked, lines), what in itertools.product(texts.items(), NUMBERED):
+    numbered = (r"(?:#|Image )(\d)", r"Frame (\d)", r"\{source_?(\d?)\}", r"\{truth_?(\d?)\}")
+    for (asked, lines), what in itertools.product(texts.items(), numbered):
         found = [int(n or 1) for n in re.findall(what, "".join(lines))]
         assert found == [*range(1, len(found) + 1)], f"{form}, {asked}: {lines}"
         counts[what] |= {len(found): asked} if len(found) > 1 else {}
@@ -383,15 +379,11 @@ def test_kris_has_the_numbers_of_its_scripts_and_a_form_that_tells_the_judge_wha
     assert shown[2::2] == [*map(picture, (0, 1, 2)), picture(9)]
 
 
-OMNI = "_prompts_0shot_in_context_generation_rule_"
-OMNI_WORDS = [OMNI + each for each in ("PF_Scene", "SC_Scene", "PF_Single_and_Multiple", "SC_Single_and_Multiple")]
-OMNI_FILE = {
-    "prompt_generator.py": '_context_no_delimit = """Be {\n"score": <score>}\n"""\n'
-    + prompt_file(*OMNI_WORDS).replace("{instruct}", "<instruction>")
-}
-
-
 def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as_mended(tmp_path, monkeypatch):
+    rule = "_prompts_0shot_in_context_generation_rule_"
+    names = [rule + each for each in ("PF_Scene", "SC_Scene", "PF_Single_and_Multiple", "SC_Single_and_Multiple")]
+    prompts = '_context_no_delimit = """Be {\n"score": <score>}\n"""\n'
+    prompts += prompt_file(*names).replace("{instruct}", "<instruction>")
     draw, kinds = random.Random(3), ("single_object", "multiple_character", "scene_mixed")
     images(tmp_path, "a.png", "b.png", "c.png")
     shown = ["a.png", "b.png", "c.png"]
@@ -406,7 +398,8 @@ def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as
         said = json.dumps({"score": draw.randint(0, 10), "reasoning": "so"})
         return "Sorry." if draw.random() < 1 / 60 else f"```json\n{said}\n```"
 
-    found = rated("omnicontext", tmp_path / "rows.json", OMNI_FILE, reply, monkeypatch, runs=3)
+    words = {"prompt_generator.py": prompts}
+    found = rated("omnicontext", tmp_path / "rows.json", words, reply, monkeypatch, runs=3)
 
     def average(run: int) -> float:
         """calculate_statistics.py's last line; what it guesses at random is left out."""
@@ -421,7 +414,7 @@ def test_omnicontext_is_the_last_of_three_answers_as_published_and_their_mean_as
 
     assert found.figures["published"]["score"] == pytest.approx(average(2), abs=1e-6)
     assert found.figures["mended"]["score"] == pytest.approx(fmean(map(average, range(3))), abs=1e-6)
-    text = 'Be {\n"score": <score>}\n' + f"Rate {OMNI}SC_Scene.\nInstruction: make 2\n"
+    text = 'Be {\n"score": <score>}\n' + f"Rate {rule}SC_Scene.\nInstruction: make 2\n"
     asked = found.judge.chats
     assert found.cases[2]["file"] == "fullset/scene_mixed/0002"
     assert asked["0002", "subject_consistency"] == ([], [text, *map(picture, (0, 1, 2)), picture(9)])
@@ -481,8 +474,9 @@ def message(instruction, hint):
 
 def wise_tables(folder: Path) -> Path:
     images(folder, "WiseEdit/a.png", "WiseEdit/b.png", "WiseEdit/truth.png")
+    ref = '"[""WiseEdit/truth.png""]"'
     rows = [
-        f"{n},edit {n},改 {n},{'' if n % 2 else 'as it was'},{'' if n % 3 else REF},WiseEdit/a.png,WiseEdit/b.png"
+        f"{n},edit {n},改 {n},{'' if n % 2 else 'as it was'},{'' if n % 3 else ref},WiseEdit/a.png,WiseEdit/b.png"
         for n in range(25)
     ]
     names = "Awareness_1 Awareness_2 Interpretation_1 Imagination_2 Imagination_3 WiseEdit_Complex_2"
@@ -490,9 +484,6 @@ def wise_tables(folder: Path) -> Path:
         (at := folder / "WiseEdit" / name).mkdir()
         (at / f"{name}.csv").write_text("\ufeff" + "\n".join(["idx,prompt,promptcn,hint,ref,input_1,input_2", *rows]))
     return folder / "WiseEdit"
-
-
-REF = '"[""WiseEdit/truth.png""]"'
 
 
 def wise_figures(found: Rated, lacking: Sequence[str]) -> dict[str, float]:

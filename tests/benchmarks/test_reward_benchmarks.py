@@ -14,7 +14,6 @@ from table_files import jsonl, parquet
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Point, pairs
-from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
 from editjudge.core.tables import TableError
 
@@ -304,12 +303,6 @@ def test_missing_files_columns_and_hubs_are_one_clear_error(tmp_path: Path, monk
     short = parquet(tmp_path / "a.parquet", [{"key": "k", "edited_images": [struct(1), struct(2)]}])
     with pytest.raises(TableError, match=r"a\.parquet: row 0: missing field: task; the row has key, edited_images"):
         load("vcreward", short)
-
-
-@each_row("setting, error")
-def test_wrong_settings_are_named(setting: dict | None, error: str) -> None:
-    with pytest.raises(UserError, match=error):
-        forms.load("bench", setting)
 
 
 def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

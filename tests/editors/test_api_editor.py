@@ -28,7 +28,6 @@ from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
 from editjudge.models.serve import launch
 from editjudge.models.serve.launch import free_port
 
-HELPERS = Path(__file__).parents[1] / "helpers"
 KEY = "sk-secret-0123456789"
 HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
 
@@ -81,7 +80,7 @@ def test_every_edit_is_made_once_where_a_tenth_of_the_requests_fail() -> None:
 def test_a_model_is_served_by_its_stage_a_copy_on_each_group_of_gpus(workdir: Path) -> None:
     """Copies take turns, each sees its own GPUs, and none is left; without a GPU there is one."""
     port, shown = free_port("127.0.0.1", 0), ["sh", "-c", 'echo "GPUs $CUDA_VISIBLE_DEVICES"; exec "$@"', "sh"]
-    words = [*shown, sys.executable, str(HELPERS / "edit_server.py"), '{"port": {port}}']
+    words = [*shown, sys.executable, str(Path(__file__).parents[1] / "helpers/edit_server.py"), '{"port": {port}}']
     server = {"command": words, "health": "/log", "stop_seconds": 5.0}
     how = setting(f"http://127.0.0.1:{port}/v1", server=server, max_in_flight=2)
     with launch.copies("a", how.base_url, how.model, cast(Program, how.server), ["cuda:0,1", "cuda:2,3"]) as urls:

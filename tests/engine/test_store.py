@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 
 import boto3
 import fsspec
@@ -30,9 +29,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("in_bucket", [False, True])
-def test_what_is_large_goes_through_the_store_and_is_made_anew_where_it_is_lost(
-    in_bucket: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_large_goes_through_the_store_and_is_made_anew_if_lost(in_bucket, request, tmp_path, monkeypatch):
     where = request.getfixturevalue("bucket") if in_bucket else "folder"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(store.STORE, where)

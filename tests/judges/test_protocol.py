@@ -5,19 +5,8 @@ from cases import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.judges.protocol import (
-    BothOrders,
-    Question,
-    Rating,
-    Score,
-    Unscored,
-    Verdict,
-    combine,
-    in_both_orders,
-    majority,
-    mirrored,
-    swapped,
-)
+from editjudge.judges import protocol
+from editjudge.judges.protocol import BothOrders, Question, Score, Verdict, combine, majority, mirrored, swapped
 from editjudge.judges.rubrics import questions
 from editjudge.models.endpoint.spending import Usage
 
@@ -31,7 +20,7 @@ def verdict(winner, p_a=None, reason=None) -> Verdict:
 def test_swapping_twice_is_nothing():
     assert swapped(QUESTION) == Question("k", "Remove the cup", b"source", b"b", b"a")
     assert swapped(swapped(QUESTION)) == QUESTION
-    assert in_both_orders([QUESTION, QUESTION]) == [QUESTION, swapped(QUESTION)] * 2
+    assert protocol.in_both_orders([QUESTION, QUESTION]) == [QUESTION, swapped(QUESTION)] * 2
     assert mirrored(mirrored(verdict("Image A", 0.75))) == verdict("Image A", 0.75)
 
 
@@ -107,8 +96,8 @@ def test_passes_without_any_vote_give_every_reason_and_the_whole_cost() -> None:
 
 def test_scores_are_averaged_over_the_passes_that_have_some() -> None:
     asked = questions("viescore_10", "", {"visual_quality": "visual_quality"})
-    ratings = [Rating("q", {"visual_quality": 4.0}, "", None), Rating("q", None, "", "prose")]
-    score = asked.score([*ratings, Rating("q", {"visual_quality": 5.0}, "", None)])
+    ratings = [protocol.Rating("q", {"visual_quality": 4.0}, "", None), protocol.Rating("q", None, "", "prose")]
+    score = asked.score([*ratings, protocol.Rating("q", {"visual_quality": 5.0}, "", None)])
     assert isinstance(score, Score)
     assert (score.overall, score.dimensions, score.overall_std) == (4.5, {"visual_quality": 4.5}, 0.5**0.5)
-    assert asked.score(ratings[1:] * 2) == Unscored("pass 1: prose; pass 2: prose", "\n")
+    assert asked.score(ratings[1:] * 2) == protocol.Unscored("pass 1: prose; pass 2: prose", "\n")

@@ -81,7 +81,6 @@ def shown(form: prompts.Prompt) -> list[list[str]]:
     return [[part.get("text", f"[{part['type']}]") for part in turn["content"]] for turn in chat]
 
 
-IMAGE = "[image]"
 SC, PQ = "In JSON.\n\nTwo images.\n\n0 to 25: Red\n", "In JSON.\n\nAlone, 0 to 25.\n"
 ASKED = yaml_beside(__file__)["ASKED"]
 PAIRS = yaml_beside(__file__)["PAIRS"]

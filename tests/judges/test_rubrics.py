@@ -25,8 +25,6 @@ NO_REPLIES = "EDITJUDGE_SHARED names no folder with data/judge_replies of VIESco
 needs_replies = pytest.mark.skipif(not REAL.is_dir(), reason=NO_REPLIES)
 ADD, UGE = load("imgedit", "add"), load("imgedit", "uge")
 SCORES = {"adherence": 4, "quality": 3, "preservation": 2}
-NAMED = {"Instruction Adherence": 4, "Editing Quality": 3, "Detail Preservation": 2}
-TABLE = "\n".join(["| Dimension | Score |", "|---|---|", *(f"| {name} | {value} |" for name, value in NAMED.items())])
 LINES = "Instruction Adherence: 4\nEditing Quality: 3\nDetail Preservation: 2"
 
 

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from cases import each_row
 from pictures import png
 from tiny_models import clip_folder, dinov2_folder
 from torch import nn
 
 from editjudge.core import images, params
-from editjudge.core.params import ParamsError
 from editjudge.engine import workers
 from editjudge.judges import asking
 from editjudge.judges.asking import copies_of
@@ -114,6 +112,8 @@ def test_a_scorer_that_is_not_there_is_named(project: Path):
     (project / "models/tiny").mkdir()
     with pytest.raises(params.ParamsError, match=r"scorers\.tiny\.model: no scorer in models/tiny"):
         open_judge("judges.judge", JUDGE)
+    with pytest.raises(params.ParamsError, match=r"scorers\.x\.model: no folder nowhere"):
+        open_scorer("scorers.x", {"kind": "clip_i", "model": "nowhere"})
 
 
 def photo(seed: int) -> np.ndarray:
@@ -200,12 +200,6 @@ def test_what_decides_a_baseline_is_its_kind_code_and_weights(tmp_path: Path) ->
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
     assert told(kind="clip_i", model=str(folder)) != first
-
-
-@each_row("given, said")
-def test_a_wrong_setting_is_one_line(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ParamsError, match=said):
-        open_scorer("scorers.x", given)
 
 
 def layers(part: nn.Module) -> list[str]:

@@ -170,12 +170,6 @@ def test_a_judge_by_measures_and_wrong_settings_are_named_before_any_work(tmp_pa
     assert verdicts.open_judges(replace(recipe(), judge=None), {}) == {}
 
 
-def test_the_shipped_judges_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    judges = params.load()["pairwise"]["judges"]
-    assert set(verdicts.open_judges(recipe(), judges)) == set(judges)
-
-
 def brighter(row: dict) -> str:
     """What the server's judge has to say of the pair."""
     a, b = LIGHT[row["model_a"]], LIGHT[row["model_b"]]

@@ -28,17 +28,6 @@ def person(box: tuple[float, float, float, float], embedding: list[float]) -> Fa
     return Face(box, 1.0, vector / np.linalg.norm(vector), None)
 
 
-# Shapes.
-
-
-def test_normalized_points_have_no_place_and_size(rng: np.random.Generator) -> None:
-    points = rng.normal(0, 10, (12, 2))
-    found = people.normalized(points)
-    assert abs(found.mean()) < 1e-12
-    assert np.mean(np.abs(found) ** 2) == pytest.approx(1)
-    assert people.normalized(points * 3 - [40, 7]) == pytest.approx(found)
-
-
 # Identity.
 
 SUBJECT, LEFT, RIGHT = (40.0, 10.0, 80.0, 50.0), (0.0, 10.0, 20.0, 30.0), (100.0, 10.0, 125.0, 35.0)

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,9 +24,8 @@ from killing import wait_until
 
 from editjudge.core.downloads import retry_after
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import read
 from editjudge.engine.resume import RecordCache
-from editjudge.judges import opening, rubrics
+from editjudge.judges import rubrics
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
@@ -38,7 +36,6 @@ from editjudge.models.endpoint.spending import Account
 
 SECTIONS = "\n".join(f"**{n}. {name}**\n## Score: 3" for n, name in enumerate("ABC", 1))
 KEY = "sk-secret-0123456789"
-SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "."))
 A_WINS, B_WINS, TIE = ('{"winner": "Image A"}', '{"winner": "Image B"}', '{"winner": "Tie"}')
 
 
@@ -399,11 +396,6 @@ def test_the_key_goes_to_no_address_without_https_but_the_endpoint_s_own() -> No
     assert endpoint._is_of_one("http://a.example/job", "http://a.example/v1")
 
 
-def test_temperatures_are_from_0_to_2() -> None:
-    how = {"base_url": "http://h/v1", "model": "m"}
-    assert [read("j", EndpointSetting, how | {"temperature": given}).temperature for given in (0, 2)] == [0, 2]
-
-
 @pytest.mark.parametrize("kind", [EndpointSetting, ServedSetting, TransformersSetting])
 def test_a_field_that_is_left_out_is_as_the_page_says(kind: Any) -> None:
     page = (Path(__file__).parents[2] / "docs/judges.md").read_text()
@@ -413,9 +405,3 @@ def test_a_field_that_is_left_out_is_as_the_page_says(kind: Any) -> None:
     own = {name: each.default for name, each in kind.__pydantic_fields__.items() if name in told}
     own = {name: value for name, value in own.items() if isinstance(value, bool | int | float | str)}
     assert (own, len(own) > 8) == ({name: told[name] for name in own}, True)
-
-
-@pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])
-def test_a_setting_is_checked_before_anything_is_asked(given: object) -> None:
-    with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
-        opening.open_judges({"gpt": given})

@@ -176,9 +176,6 @@ def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> No
     assert ".vllm/" in Serving().program
 
 
-ENGINE = ROOT / Serving().program
-
-
 def test_vllm_knows_every_flag(how, checkpoint, adapter, vllm, monkeypatch) -> None:
     """By vLLM's own parser where `make vllm` has made its environment, else by the list that this printed."""
     vllm()
@@ -190,8 +187,8 @@ def test_vllm_knows_every_flag(how, checkpoint, adapter, vllm, monkeypatch) -> N
     assert sum(" --hash=sha256:" in line for line in locked) >= len(pinned) == sum(line[-1] == "\\" for line in pinned)
     words = launch.command(replace(checkpoint, adapter=str(adapter)), replace(how, data_parallel=8), 1)[2:]
     assert {word for word in words if word.startswith("--")} <= set(listed)
-    if ENGINE.is_file():
-        script = [ENGINE.with_name("python"), ROOT / "tests/helpers/vllm_flags.py"]
+    if (engine := ROOT / Serving().program).is_file():
+        script = [engine.with_name("python"), ROOT / "tests/helpers/vllm_flags.py"]
         assert subprocess.run([*script, *words], capture_output=True, text=True).stdout.splitlines() == listed
 
 

@@ -167,7 +167,6 @@ def test_draws_keep_to_the_nucleus() -> None:
 
 
 SHORT = replace(style("pvc"), max_new_tokens=12)
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

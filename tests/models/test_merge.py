@@ -34,7 +34,6 @@ from tools.tiny_base import tiny
 
 Nets = dict[str, Qwen3VLForConditionalGeneration]
 Bases = dict[str, Path]
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 FORMS = yaml_beside(__file__)["FORMS"]
 REFUSED = yaml_beside(__file__)["REFUSED"]
 

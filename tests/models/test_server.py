@@ -27,8 +27,7 @@ from editjudge.models.chat.local_model import load
 from editjudge.models.serve import server
 from editjudge.models.serve.server import MOST_PARTS, Body, read_request
 
-ROOT = Path(__file__).parents[2]
-BASE = ROOT / "models/tiny_base"
+BASE = Path(__file__).parents[2] / "models/tiny_base"
 
 
 class Running(Served):
@@ -199,8 +198,8 @@ def test_texts_add_neither_turns_nor_images(trained: Running, questions: list[Qu
     assert reply["usage"]["prompt_tokens"] == len(ids)
 
 
-def test_a_failing_batch_a_full_queue_and_another_template_are_errors_and_not_the_servers_end(
-    trained: Running, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+def test_a_failing_batch_a_full_queue_and_another_template_do_not_end_the_server(
+    trained, questions, monkeypatch
 ) -> None:
     def fail(*given: Any) -> None:
         raise RuntimeError("out of memory")

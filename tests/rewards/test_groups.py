@@ -16,19 +16,8 @@ from pixel_scorer import SETTING, PixelScorer, Served
 
 from editjudge.core.params import ParamsError
 from editjudge.core.winner import Winner
-from editjudge.judges import opening
-from editjudge.judges.protocol import (
-    BothOrders,
-    Dimension,
-    Edit,
-    Judge,
-    Question,
-    Score,
-    Unscored,
-    Verdict,
-    combine_all,
-    in_both_orders,
-)
+from editjudge.judges import opening, protocol
+from editjudge.judges.protocol import BothOrders, Edit, Judge, Question, Score, Unscored, Verdict
 from editjudge.models.endpoint.spending import Account, Budget
 from editjudge.rewards import groups
 from editjudge.rewards.reward_forms import FORMS
@@ -47,12 +36,12 @@ class Likeness(Judge):
 
     def __init__(self, folder: Path) -> None:
         super().__init__("judges.likeness", Account("likeness"), folder / "likeness.sqlite")
-        self.calls: list[tuple[Dimension, int]] = []
+        self.calls: list[tuple[protocol.Dimension, int]] = []
 
-    def compare(self, questions: Sequence[Question], dimension: Dimension = "overall") -> list[BothOrders]:
+    def compare(self, questions: Sequence[Question], dimension: protocol.Dimension = "overall") -> list[BothOrders]:
         self.calls.append((dimension, len(questions)))
         assert self.store.meta("nothing") is None, "its store is of the thread that asks"
-        return combine_all([self.one(each) for each in in_both_orders(questions)], "agreement")
+        return protocol.combine_all([self.one(each) for each in protocol.in_both_orders(questions)], "agreement")
 
     def one(self, question: Question) -> Verdict:
         a, b = (PixelScorer().one(edit) for edit in question.edits)
@@ -154,7 +143,7 @@ def test_who_takes_one_source_refuses_several(workdir: Path) -> None:
         assert isinstance(one, Score)
         assert two == Unscored(why)
     with opening.find_judge(values, "measures") as judge:
-        for dimension in get_args(Dimension):
+        for dimension in get_args(protocol.Dimension):
             [both] = judge.compare(groups.questions([(of_two, of_two)]), dimension)
             assert str(both.combined.reason).count(why) == 2
 

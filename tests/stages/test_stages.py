@@ -17,15 +17,7 @@ from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.sources.builtin import scenes
-from editjudge.stages import (
-    candidates,
-    compare_models,
-    leaderboard,
-    probe_bench,
-    raw_pairs,
-    raw_sources,
-    summary,
-)
+from editjudge.stages import candidates, compare_models, leaderboard, probe_bench, raw_pairs, raw_sources, summary
 from editjudge.stages.graph.arena import read_panel
 
 ROOT = Path(__file__).parents[2]

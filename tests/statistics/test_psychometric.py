@@ -6,13 +6,11 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
+from editjudge.statistics import psychometric
 from editjudge.statistics.psychometric import (
     MAX_LAPSE,
-    SHAPES,
     Bench,
     Curve,
-    _variance_ratio,
-    credit,
     fit,
     plot_rows,
     points,
@@ -63,7 +61,7 @@ def test_no_point_of_a_fine_grid_is_likelier() -> None:
 
 
 def test_a_tie_is_worth_half_and_an_unread_answer_is_no_answer() -> None:
-    assert credit([A, A, B, A], [A, TIE, A, None]) == pytest.approx([1, 0.5, 0, np.nan], nan_ok=True)
+    assert psychometric.credit([A, A, B, A], [A, TIE, A, None]) == pytest.approx([1, 0.5, 0, np.nan], nan_ok=True)
 
 
 def test_points_are_bins_of_about_as_many_answers() -> None:
@@ -140,13 +138,13 @@ def test_a_few_photos_cost_a_degree_of_freedom_and_students_quantile() -> None:
     """The likelihood falls at an end by half of t squared times the ratio of the variances."""
     gaps, worth = simulate(Curve(3.0, 2.0, 0.0, 0.0), 400, 9)
     curve, some = fit(gaps, worth), (gaps[:40], worth[:40])
-    once = _variance_ratio(curve, *some, np.arange(40))
-    doubled = _variance_ratio(curve, *(np.tile(column, 2) for column in some), np.arange(80))
+    once = psychometric._variance_ratio(curve, *some, np.arange(40))
+    doubled = psychometric._variance_ratio(curve, *(np.tile(column, 2) for column in some), np.arange(80))
     assert doubled / once == pytest.approx((80 / 79) / (40 / 39)), "twice the photos"
     photos = np.arange(400) % 4
     for end in threshold_interval(gaps, worth, photos):
         fall = curve.log_likelihood + _cost_at(gaps, worth, end)
-        quantile = max(1.96**2, 3.182446**2 * _variance_ratio(curve, gaps, worth, photos))
+        quantile = max(1.96**2, 3.182446**2 * psychometric._variance_ratio(curve, gaps, worth, photos))
         assert fall == pytest.approx(quantile / 2, rel=0.02)
 
 
@@ -194,7 +192,7 @@ def test_the_interval_has_every_hill_of_the_likelihood() -> None:
 
 def _cost_at(gaps: list[float], worth: list[float], threshold: float) -> float:
     """Minus the log-likelihood of the best curve with a threshold, looked for on a grid."""
-    shapes, lapses = np.geomspace(*SHAPES, 120), np.linspace(0, MAX_LAPSE, 7)
+    shapes, lapses = np.geomspace(*psychometric.SHAPES, 120), np.linspace(0, MAX_LAPSE, 7)
     curves = [Curve(threshold / np.log(2) ** (1 / b), b, lapse, 0.0).at(gaps) for b in shapes for lapse in lapses]
     chances = np.clip(curves, 1e-9, 1 - 1e-9)
     return -float((np.array(worth) * np.log(chances) + (1 - np.array(worth)) * np.log1p(-chances)).sum(axis=1).max())

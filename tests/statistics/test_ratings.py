@@ -11,20 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from editjudge.statistics.ratings import (
-    PRIORS,
-    Matches,
-    _share_best,
-    caveats,
-    clustered_covariance,
-    count,
-    derivatives,
-    fit,
-    largest_t,
-    leaderboard,
-    separated,
-    win_rates,
-)
+from editjudge.statistics import ratings
+from editjudge.statistics.ratings import Matches, clustered_covariance, count, derivatives, fit, largest_t, leaderboard
 
 WEIGHTINGS = ("balanced", "by_matches")
 
@@ -169,7 +157,7 @@ def test_few_clusters_make_the_best_less_sure():
     """One of two is ahead by two errors: Student's chance with a degree of freedom, nearly the normal one with 999."""
     half = np.array([0.5, -0.5])
     for clusters in (2, 1000):
-        share = _share_best(half, np.outer(half, half) / 4, clusters, 40_000, np.random.default_rng(0))
+        share = ratings._share_best(half, np.outer(half, half) / 4, clusters, 40_000, np.random.default_rng(0))
         assert share[0] == pytest.approx(stats.t.cdf(2, clusters - 1), abs=0.01)
 
 
@@ -284,7 +272,7 @@ def test_prompts_that_say_all_the_same_give_no_interval_of_a_point():
 
 def test_extreme_models_and_separate_groups_are_named():
     rows = [(p, i, j, o) for p in range(4) for i, j, o in [("a", "b", 1), ("b", "c", 1), ("d", "e", 0)]]
-    found = caveats(from_rows(rows, "abcdef"))
+    found = ratings.caveats(from_rows(rows, "abcdef"))
     assert any("3 groups" in sentence and sentence.endswith("a, b, c; d, e; f") for sentence in found)
     assert any("5 groups" in sentence and sentence.endswith("a; b; c; d, e; f") for sentence in found)
     assert len(found) == 2
@@ -298,7 +286,7 @@ def test_a_board_whose_best_never_loses_is_separated_and_has_no_intervals():
     assert all(row[name] is None for row in board.models for name in ("low", "high", "rank_low", "rank_high"))
     assert any("separated" in sentence for sentence in board.warnings)
     connected = from_rows([*rows, (0, "c", "a", 0)], "abcd")
-    assert separated(connected) == []
+    assert ratings.separated(connected) == []
     assert leaderboard(connected).models[0]["low"] is not None
 
 
@@ -306,7 +294,7 @@ def test_the_weak_prior_leaves_ratings_to_the_matches_and_the_published_one_does
     """a wins 99 of 100 against b: 400 log10(99) = 798 points apart by the matches alone."""
     rows = [(p, "a", "b", 1 if p else -1) for p in range(100)]
     apart = {}
-    for name, alpha in PRIORS.items():
+    for name, alpha in ratings.PRIORS.items():
         best, worst = leaderboard(from_rows(rows, "ab"), alpha=alpha).models
         apart[name] = best["rating"] - worst["rating"]
     assert apart["weak"] == pytest.approx(798, abs=10)
@@ -339,7 +327,7 @@ def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
 def test_win_rates_by_hand():
     rows = [(0, "a", "b", 1), (1, "b", "a", 1), (2, "a", "b", 0), (3, "a", "b", 1), (0, "c", "b", 0)]
     expected = [[np.nan, 2.5 / 4, np.nan], [1.5 / 4, np.nan, 0.5], [np.nan, 0.5, np.nan]]
-    assert np.array_equal(win_rates(from_rows(rows, "abc"))[0], expected, equal_nan=True)
+    assert np.array_equal(ratings.win_rates(from_rows(rows, "abc"))[0], expected, equal_nan=True)
 
 
 def test_misuse_is_refused():
@@ -366,7 +354,7 @@ def test_golden_scores_of_evalica_on_real_matches():
     models = sorted({row[side] for row in votes for side in ("left", "right")})
     outcome = {"left": 1, "right": -1, "tie": 0}
     matches = from_rows([(p, v["left"], v["right"], outcome[v["winner"]]) for p, v in enumerate(votes)], models)
-    rates, _ = win_rates(matches)
+    rates, _ = ratings.win_rates(matches)
     assert np.nanmean(rates, axis=1) == pytest.approx([golden["average_win_rate", name] for name in models])
     met = count(matches, "by_matches")
     points = np.zeros(len(models))

@@ -25,9 +25,7 @@ def run(workdir: Path) -> Iterator[Callable[..., forks.Done]]:
         yield lambda *words: forks.program("fetch", *words, env=env | own | {"HF_ENDPOINT": server})
 
 
-def test_models_and_data_sets_are_fetched_once_at_one_commit_and_verified(
-    run: Callable[..., forks.Done], workdir: Path
-) -> None:
+def test_models_and_data_sets_are_fetched_once_at_one_commit_and_verified(run, workdir: Path) -> None:
     values = params.load(ROOT / "params.yaml")
     values["judges"] = {"own": {"backend": "transformers", "model": "own/judge"}}
     values["gedit_bench"] |= {"hub": "own/arena"}

@@ -64,9 +64,7 @@ def test_the_shipped_settings_need_no_gpu() -> None:
     assert told(params.load(ROOT / "params.yaml"), bare) == []
 
 
-def test_with_empty_stubs_the_command_lists_all_gaps_and_ends_with_1(
-    workdir: Path, published: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_with_empty_stubs_the_command_lists_all_gaps_and_ends_with_1(workdir, published, monkeypatch, capsys) -> None:
     for name in ("dvc.yaml", "pipelines", "profiles", "configs"):
         (workdir / name).symlink_to(ROOT / name)
     YAML().dump(published | {"serve": {"engine": "vllm"}}, workdir / "params.yaml")
@@ -98,9 +96,7 @@ def test_a_machine_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (machine.look().packages, machine.look().cuda, machine.look().gpus) == (frozenset(), None, ())
 
 
-def test_licences_and_servers_are_asked_for_once_each(
-    published: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_licences_and_servers_are_asked_for_once_each(published, monkeypatch) -> None:
     asked: list[str] = []
 
     def refused(name: str, *_given: Any, **_named: Any) -> Callable[..., Any]:

@@ -12,9 +12,7 @@ def test_the_page_says_what_the_code_says() -> None:
     assert not found, "\n".join([*found, "run `make graph`"])
 
 
-def test_what_differs_is_named_by_its_heading_and_mended(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_what_differs_is_named_by_its_heading_and_mended(workdir: Path, monkeypatch, capsys) -> None:
     text = settings_page.PAGE.read_text()
     right, wrong = "| number, above 0, at most 1 | `1.0` |", "| number, 0 to 1 | `1.0` |"
     monkeypatch.setattr(settings_page, "PAGE", workdir / "settings.md")

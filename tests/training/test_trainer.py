@@ -145,10 +145,7 @@ def test_augmentation_is_off_unless_it_is_set(base_dir, pairs, pictures, augment
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, 1), (3, 1), (4, 8)])
-def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
-    base_dir: Path, pairs: list[Sample], pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch,
-    workers: int, processes: int,
-):  # fmt: skip
+def test_a_machine_keeps_a_gibibyte_of_decoded_images(base_dir, pairs, pictures, monkeypatch, workers, processes):
     """Each of the training's processes has its own of the rows to train on and of those held out, and so has each of
     its workers: a loader's workers live as long as the other loader's."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
