@@ -43,6 +43,14 @@ def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dic
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("pairs.parquet", b"old")]
 
 
+def test_a_broken_row_of_a_file_has_its_number_there(tmp_path: Path) -> None:
+    rows = [pair(str(n), instruction="" if n == 150 else "Go.") for n in range(200)]
+    at_once(rows, file := tmp_path / "pairs.parquet", but=["shown"])
+    for first in (0, 100, 140):
+        with pytest.raises(records.ContractError, match=r"pairs\.parquet: row 150 \(key '150'\), field instruction"):
+            list(records.iterate(file, "raw_pairs", first=first))
+
+
 @pytest.mark.parametrize("count", [0, 1, 64, 200])
 def test_rows_written_as_they_come_are_the_table_written_at_once(tmp_path: Path, count: int) -> None:
     rows = [pair(str(number)) for number in range(count)]

@@ -15,7 +15,7 @@ from chat_client import grounded as run
 from chat_client import grounding_server
 from fake_server import Server
 from grounding_server import COLOURS, KINDS, SPOILT
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pictures import bomb, encoded
 from PIL import Image
@@ -147,6 +147,7 @@ def test_the_size_from_the_header_is_that_of_the_decoded_image(kind: str, orient
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 40_000), st.integers(0, 40_000))
+@example(1, 2, 0, 1)
 def test_the_size_in_the_prompt_is_the_size_that_is_sent(width: int, height: int, least: int, most: int) -> None:
     limits = PixelLimits(min(least, most) if most else least, most)
     url = data_url(images.encode_png(np.zeros((height, width, 3), np.uint8)), limits).decode()

@@ -298,8 +298,12 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert isinstance(score, Score)
     assert (score.overall, asked.names) == (2.0, ("a", "b"))
     file.write_text(yaml.safe_dump(own | {"overall": "a / (b - 2)"}))
-    score = rubrics.questions(str(file), "").score([Rating("k", {"a": 3.0, "b": 2.0}, "A: 3\nB: 2", None)])
-    assert score == Unscored("none of its scores is applicable", "A: 3\nB: 2"), "3 / 0"
+    said = Rating("k", {"a": 3.0, "b": 2.0}, "A: 3\nB: 2", None)
+    score = rubrics.questions(str(file), "").score([said])
+    assert score == Unscored("the formula a / (b - 2) divides by zero for this reply", "A: 3\nB: 2")
+    file.write_text(yaml.safe_dump(own | {"scores": {"c": "a / (b - 2)", "d": "b"}, "overall": "d"}))
+    [[rated]] = rubrics.questions(str(file), "").rate(lambda *_: [[said]], edits("any"))
+    assert (rated.scores, rated.reason) == (None, "c: the formula a / (b - 2) divides by zero for this reply")
     for wrong in ("a + c", "a / (b - b)", "a ** 2", "open(a)", "__import__('os')", "a.b", "a +", "'a'"):
         file.write_text(yaml.safe_dump(own | {"overall": wrong}))
         with pytest.raises(UserError, match=r"own\.yaml\.overall is no formula of a, b"):

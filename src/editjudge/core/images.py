@@ -55,7 +55,7 @@ def shown_size(width: int, height: int, least: int, most: int, unit: int = PATCH
     elif wide * high < least:
         grow = math.sqrt(least / (height * width))
         wide, high = (math.ceil(side * grow / unit) * unit for side in (width, height))
-    return wide, high
+    return max(unit, wide), max(unit, high)  # a side below half a unit was rounded to none
 
 
 def encode_png(rgb: np.ndarray) -> bytes:

@@ -236,23 +236,23 @@ def iterate(path: Path, contract: str, stored: str = "", first: int = 0) -> Iter
     columns = [each for each in arrow_schema(contract).names if each in file.schema_arrow.names]
     try:
         place, (name, _, field) = (str(path.absolute()), path.stat().st_mtime_ns), stored.partition(".")
+        end = 0
         for group in range(file.num_row_groups):
-            if first >= (size := file.metadata.row_group(group).num_rows):
-                first -= size
+            number = start = end
+            end += file.metadata.row_group(group).num_rows
+            if first >= end:
                 continue
-            begin = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP, row_groups=[group], columns=columns):
                 rows = batch.to_pylist()
-                check(contract, rows, str(path))
-                for n, row in enumerate(rows if stored else (), begin):
+                check(contract, rows, str(path), number)
+                for n, row in enumerate(rows if stored else (), number - start):
                     holder = row[name] if field else row
                     if holder[field or name] is not None:
                         holder[field or name] = StoredImage(*place, group, n, stored)
                     for each in row.get("shown") or ():
                         each["image"] = StoredImage(*place, group, n, f"shown.{each['name']}")
-                begin += len(rows)
-                yield from rows[first:]
-                first = max(first - len(rows), 0)
+                yield from rows[max(first - number, 0) :]
+                number += len(rows)
     except (pa.ArrowInvalid, OSError) as error:
         raise ContractError(f"{path}: not readable as Parquet: {error}") from error
 

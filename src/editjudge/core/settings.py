@@ -116,7 +116,8 @@ def line_of(where: str, kind: Any, error: Any) -> str:
     if error["type"] in MAPPINGS:
         must = "must have fields of its own"
     elif error["type"] in MUST:
-        must = f"must be {MUST[error['type']].format(**limits)}".replace("'", "")
+        told = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
+        must = f"must be {MUST[error['type']].format(**told)}".replace("'", "")
     return f"{key} {must}, not {error['input']!r:.200}"
 
 

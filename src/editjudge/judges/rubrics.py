@@ -246,7 +246,7 @@ class Questions:
         return len({name.partition(" of ")[0] for name in self.calls})
 
     def rate(self, ask: Ask, edits: Sequence[Edit]) -> list[list[Rating]]:
-        """The ratings of each edit, one a pass; without scores where one of the calls has none."""
+        """The ratings of each edit, one a pass. No scores: a call has none, or a score's formula divides by zero."""
         every = [ask(*call.about(edits)) for call in self.calls.values()]
         return [[self._merged(said) for said in zip(*passes, strict=True)] for passes in zip(*every, strict=True)]
 
@@ -254,10 +254,12 @@ class Questions:
         if len(said) == 1 and not self.scores:
             return said[0]
         of = dict(zip(self.calls, said, strict=True))
-        why = "; ".join(f"{name}: {each.reason}" for name, each in of.items() if each.scores is None)
+        lost = {name: each.reason for name, each in of.items() if each.scores is None}
         numbers = {name: value for each in said for name, value in (each.scores or {}).items()}
         found = {name: _value(formula, numbers) for name, formula in self.scores.items()} or numbers
-        scores = None if why else {name: value for name, value in found.items() if value is not None}
+        lost |= {name: value for name, value in found.items() if isinstance(value, str)}
+        why = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
+        scores = None if why else {name: value for name, value in found.items() if isinstance(value, int | float)}
         reply, usage = "\n".join(each.reply for each in said), total([each.usage for each in said])
         return Rating(said[0].key, scores, reply, why or None, usage, said[0].asked)
 
@@ -267,10 +269,12 @@ class Questions:
         if not scored:
             reason = str(runs[0].reason) if len(runs) == 1 else reasons_of(runs)
             return Unscored(reason, "\n".join(run.reply for run in runs))
-        overall = [value for run in scored if (value := _value(self.overall, run.scores or {})) is not None]
+        found = [_value(self.overall, run.scores or {}) for run in scored]
+        overall = [value for value in found if isinstance(value, int | float)]
         said = "\n".join(run.reply for run in scored)
         if not overall:
-            return Unscored("none of its scores is applicable", said)
+            why = next((value for value in found if isinstance(value, str)), "none of its scores is applicable")
+            return Unscored(why, said)
         names = dict.fromkeys(name for run in scored for name in run.scores or {})
         means = {name: fmean(run.scores[name] for run in scored if run.scores and name in run.scores) for name in names}
         return Score(fmean(overall), means, overall_std=stdev(overall) if len(overall) > 1 else None, said=said)
@@ -317,9 +321,9 @@ def worded(layout: str | Mapping[str, Any], words: Path, out: Path) -> str:
     return str(out)
 
 
-def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float | None:
-    """What a formula comes to; None where it has no value, as 1 / 0 has none and a name without one. A function leaves
-    these out. strict: raises instead."""
+def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float | str | None:
+    """What a formula comes to; why nothing, where it divides by zero; None where a name has no value. A function leaves
+    such names out. strict: raises instead."""
 
     def at(node: ast.AST) -> float | None:
         match node:
@@ -337,7 +341,8 @@ def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float
 
     try:
         return at(ast.parse(formula, mode="eval").body)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError) as error:
         if strict:
             raise
-        return None
+        why = "divides by zero" if isinstance(error, ZeroDivisionError) else "has no value"
+        return f"the formula {formula} {why} for this reply"

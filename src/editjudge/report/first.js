@@ -17,7 +17,7 @@ function verdict(results) {
   const parts = [];
   if (lead) {
     const { value, low, high } = lead.row.accuracy, within = known(low) ? ` (${percent(low)} to ${percent(high)})` : "";
-    parts.push(lead.base ? "The trained judge " : "The judge ", own(lead.row.judge), " names the better of two edits in ", make("strong", {}, percent(value)), `${within} of ${lead.bench.items} pairs`,
+    parts.push(lead.base ? "The trained judge " : "The judge ", own(lead.row.judge), " names the better of two edits in ", make("strong", {}, percent(value)), `${within} of ${counted(lead.bench.items, "pair")}`,
       ...(lead.base ? [", its untrained base in ", make("strong", {}, percent(lead.base.accuracy.value))] : []));
   }
   if (board.length > 1) {
@@ -34,8 +34,8 @@ function about(results) {
   const pairs = results.training.pairs, sum = pairs.reduce((all, row) => all + row.pairs, 0);
   const right = pairs.filter((row) => known(row.share_right));
   const share = right.length ? right.reduce((all, row) => all + row.pairs * row.share_right, 0) / Math.max(1, right.reduce((all, row) => all + row.pairs, 0)) : null;
-  return [results.judges.length ? results.judges.map((bench) => `${bench.rows.length} judges on the ${bench.items} pairs of ${bench.benchmark}`).join(", ") : null,
-    sum ? `${sum} training pairs${known(share) ? `, of which ${show(100 * share, 1)} % name the better edit` : ""}` : null,
+  return [results.judges.length ? results.judges.map((bench) => `${counted(bench.rows.length, "judge")} on the ${counted(bench.items, "pair")} of ${bench.benchmark}`).join(", ") : null,
+    sum ? `${counted(sum, "training pair")}${known(share) ? `, of which ${show(100 * share, 1)} % name the better edit` : ""}` : null,
     "brackets are 95 % intervals over photos"].filter(Boolean).map((text) => text[0].toUpperCase() + text.slice(1)).join(". ") + ".";
 }
 
@@ -81,6 +81,6 @@ function telling(results, pairs) {
     return make("span", { class: `said ${right ? "good" : "bad"}` }, right ? "✓ Right: " : "✗ Wrong: ", `it prefers ${answer.winner}`,
       known(answer.p) ? `, ${percent(Math.max(answer.p, 1 - answer.p))} sure` : "", known(gap) ? `; gap ${show(gap, 1)}\u00a0ΔE` : "");
   };
-  return [make("p", { class: "note" }, own(lead.row.judge), `: ${wins} pairs that it gets right, ${chosen.length - wins} that it gets wrong. Green: the edit that truly damaged less.`),
+  return [make("p", { class: "note" }, own(lead.row.judge), `: ${counted(wins, "pair")} that it gets right, ${chosen.length - wins} that it gets wrong. Green: the edit that truly damaged less.`),
     make("ul", { class: "cards six" }, chosen.map((each) => make("li", {}, cardOf(each.pair, [line(each)]))))];
 }

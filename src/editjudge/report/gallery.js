@@ -75,7 +75,7 @@ function gallery(pairs, notes) {
     listed.replaceChildren();
     drawn = 0;
     draw(FIRST);
-    count.textContent = shown.length ? `${shown.length} of ${pairs.length} pairs` : "No pair fits these filters.";
+    count.textContent = shown.length ? `${shown.length} of ${counted(pairs.length, "pair")}` : "No pair fits these filters.";
   }
   function set(name, value) {
     wanted[name] = value;

@@ -114,5 +114,5 @@ function boxOf({ node, x, depth }) {
   const label = node.items === null ? node.name : `${node.name} ×${node.items}`;
   return make("g", {}, make("title", {}, node.desc), make("rect", { x: x - WIDE / 2, y, width: WIDE, height: TALL, rx: 6 }),
     make("text", { x, y: y + (node.records ? 17 : 24), "text-anchor": "middle" }, label),
-    node.records ? make("text", { x, y: y + 32, "text-anchor": "middle", class: "count" }, `${node.records} records`) : null);
+    node.records ? make("text", { x, y: y + 32, "text-anchor": "middle", class: "count" }, counted(node.records, "record")) : null);
 }

@@ -22,7 +22,7 @@ function benchmarkTables(bench) {
     some((row) => row.scored !== row.n) ? { title: "Scored", cell: (row) => `${row.scored} of ${row.n}`, sort: (row) => row.scored } : null,
   ].filter(Boolean);
   const chance = known(bench.chance) ? ` Dashed: guessing, ${show(bench.chance, 2)}.` : "";
-  const caption = `${bench.items} pairs, each asked in both orders; 95 % intervals over photos.${chance} First preferred: the image shown first; one half is no bias.` +
+  const caption = `${counted(bench.items, "pair")}, each asked in both orders; 95 % intervals over photos.${chance} First preferred: the image shown first; one half is no bias.` +
     " Threshold: the gap of damage at which a judge is halfway from guessing to its best; none where its curve shows no such gap.";
   return [make("h3", {}, own(bench.benchmark)), table(columns, bench.rows, { sortable: true, label: `Judges on ${bench.benchmark}`, caption }),
     ...publishedTable(bench), ...differencesTable(bench)];

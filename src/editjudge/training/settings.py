@@ -34,7 +34,7 @@ class TrainingSetting:
 
     base: ModelName
     lora_rank: Annotated[Count, Field(le=4096)]
-    learning_rate: Amount
+    learning_rate: Annotated[Real, Field(gt=0)]
     max_steps: Annotated[Whole, Field(ge=-1)]
     global_batch: Annotated[Positive, Field(le=65_536)]
     batch_size: Annotated[Positive, Field(le=65_536)]

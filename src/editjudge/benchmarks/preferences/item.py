@@ -5,9 +5,10 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.core.keys import plain
@@ -83,7 +84,7 @@ class BenchmarkSetting(Table):
     dimension: Text | None = None
     shuffle: FileName | None = None
     epsilon: Amount = 0.0
-    judges: tuple[Text, ...] | None = None
+    judges: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
 
 
 def content(record: Record, field: str, source: Any, a: Any, b: Any) -> dict[str, Any]:
