@@ -60,6 +60,8 @@ def test_a_bare_verdict_says_nothing_and_all_else_is_kept_in_characters_that_can
     for reply in (*bare, '<think>Hm\x07\u202e {</think>{"winner": "Tie"}'):
         told = judge.said(BothOrders(Verdict("k", reply=reply), Verdict("k"), Verdict("k")))
         assert told == (None if reply in bare else "A shown first: Hm   {")
+    judge.outline, judge.form = object(), "viescore_10"
+    assert changed.overlap(judge, [], []) == [], "a rater is not asked for boxes"
 
 
 def test_bench_rows_compare_and_the_gallery_tell_what_a_judge_wrote(workdir: Path) -> None:

@@ -2,6 +2,7 @@
 public scripts' rules, which are written down here once more."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import yaml
 from benchmark_files import mmrb2, save
 from pictures import picture as png
 from scipy import stats
-from table_files import jsonl
+from table_files import jsonl, parquet
 
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
@@ -127,6 +128,9 @@ def test_scores_are_held_against_peoples_over_all_edits(tmp_path: Path, form: st
     pictures(tmp_path)
     items = load(form, jsonl(tmp_path / "rows.jsonl", *rows))
     assert {item.size for item in items} >= {1, 2}
+    files = [row | {name: (tmp_path / row[name]).read_bytes() for name in ("source", "edited")} for row in rows]
+    inside = load(form, parquet(tmp_path / "rows.parquet", files))
+    assert Counter(item.size for item in inside) == Counter(item.size for item in items)
     assert {item.task: item.dimension for item in items} == RESPECTS[form]
     given = np.clip(people + rng.normal(0, 2, people.shape), 1, 5 if form == "firm" else None)
 

@@ -479,7 +479,7 @@ def wise_tables(folder: Path) -> Path:
         f"{n},edit {n},改 {n},{'' if n % 2 else 'as it was'},{'' if n % 3 else ref},WiseEdit/a.png,WiseEdit/b.png"
         for n in range(25)
     ]
-    names = "Awareness_1 Awareness_2 Interpretation_1 Imagination_2 Imagination_3 WiseEdit_Complex_2"
+    names = "Awareness_1 Awareness_2 Interpretation_1 Imagination_1 Imagination_2 Imagination_3 WiseEdit_Complex_2"
     for name in names.split():
         (at := folder / "WiseEdit" / name).mkdir()
         (at / f"{name}.csv").write_text("\ufeff" + "\n".join(["idx,prompt,promptcn,hint,ref,input_1,input_2", *rows]))
@@ -538,6 +538,7 @@ def test_wiseedit_has_the_numbers_of_its_script(tmp_path: Path, monkeypatch: pyt
     assert chats["Awareness_1-1.en", "KF"][1] == [start.format("knowledge_fidelity_single", 1), *shown]
     assert chats["Awareness_1-0.en", "DP"][1] == [start.format("detail_preserving_single", 0), *shown]
     assert chats["Imagination_2-0.en", "VQ"][1][1:] == ["Image:", picture(9)]
+    assert chats["Imagination_1-0.en", "IF"][1][:5] == [start.format("instruction_following_single", 0), *shown]
     assert chats["WiseEdit_Complex_2-0.en", "CF"][1] == [
         start.format("creative_fusion_multi", 0), "Input image #1:", picture(0), "Input image #2:", picture(1),
         *shown[2:],

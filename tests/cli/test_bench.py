@@ -1,5 +1,6 @@
 """`editjudge bench`: a tiny judge and measures on a small file of every form, kept answers, tables and differences."""
 
+import csv
 import json
 import re
 import shutil
@@ -86,6 +87,9 @@ def test_a_tiny_judge_and_measures_on_every_form(bench: Any, settings: Path) -> 
     assert out[1].read_text().count(r"\begin{tabular}") == len(forms.FORMS)
     rows = [line.split(",") for line in out[2].read_text().splitlines()]
     assert sum("here" in row for row in rows) > 20
+    read = {(row["figure"], row["from"]) for row in csv.DictReader(out[2].open()) if row["from"] != "here"}
+    assert len(read) > 3
+    assert {f"{figure} of other judges: {place}" for figure, place in read} <= {*shown.splitlines()}
     assert "bench: tiny: 0 answers came, 4 were kept before" in bench("vcreward", "--judge", "tiny")[1]
 
 

@@ -89,6 +89,7 @@ def test_html_is_a_page_of_the_pair_with_its_images(here: Path) -> None:
     assert [set(edit["layers"]) >= {"boxes", "area"} for edit in prompt["edits"]] == [True, True]
     assert [edit["model"] for edit in prompt["edits"]] == ["near.png", "far.png"]
     assert pair["judged"][0][2:5] == ["A", "A", "A"]
+    assert [pair[name] for name in ("a", "b", "truth", "winner")] == [0, 1, None, None], "which is better is not known"
     assert [image["file"].partition(",")[0] for image in data["images"]] == ["data:image/png;base64"] * 5
     names = [f"{each['area']}.{each['measure']}" for each in data["tasks"][""]["measures"]]
     assert prompt["edits"][0]["values"][names.index("unedit_area.delta_e")] == 0

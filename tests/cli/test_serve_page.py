@@ -137,7 +137,7 @@ def test_answers_are_blind_kept_and_ranked(labelling: str, folder: Path) -> None
     assert [(file.parent, len(file.read_text().splitlines())) for file in files] == [(kept, 8), (kept, 1)]
 
 
-def test_the_arena_and_its_verdicts(workdir: Path) -> None:
+def test_the_arena_and_its_verdicts(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report_data.write(workdir)
     arena = page.LabelPage("arena", Path("answers"), [Path("data/matches.parquet")], "visual_consistency")
     asked, _, (source, *_) = arena.pairs[0]
@@ -146,6 +146,14 @@ def test_the_arena_and_its_verdicts(workdir: Path) -> None:
     assert asked["origin"]
     with pytest.raises(UserError, match=r"--label nobody: nobody not found"):
         page.LabelPage("nobody", Path("answers"), [], "overall")
+
+    def told(label: str, kept: Path, known: list[Path], dimension: str) -> None:
+        raise UserError(f"{kept} beside {' '.join(map(str, known))}")
+
+    monkeypatch.setattr(page, "LabelPage", told)
+    for given, known in ((None, "data/matches.parquet"), ([Path("mine.jsonl")], "mine.jsonl")):
+        with pytest.raises(UserError, match=f"^answers/arena/visual_consistency beside {known}$"):
+            page.page(label="arena", verdicts=given)
 
 
 @pytest.fixture(params=[{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
@@ -212,6 +220,15 @@ def test_keys_answer_and_take_back(browsed: Page, labelling: str) -> None:
         browsed.keyboard.press(key)
         browsed.get_by_text(f"{done} of 9 pairs answered").wait_for()
     assert browsed.locator(".instruction").inner_text().startswith("<b>Invert</b>"), "others' text is text"
+    browsed.route("**/image/**", lambda _: None)  # they never come: a pair may be skipped, and no more
+    for done in (1, 2):
+        browsed.keyboard.press("s")
+        browsed.get_by_text(f"{done} of 9 pairs answered").wait_for()
+    usable = browsed.locator("button[data-answer]:not([disabled])")
+    assert [each.get_attribute("data-answer") for each in usable.all()] == ["Skip", "Undo"]
+    for done in (1, 0):
+        browsed.keyboard.press("u")
+        browsed.get_by_text(f"{done} of 9 pairs answered").wait_for()
     browsed.click("summary")
     browsed.locator("details tbody tr").first.wait_for()
     check_shown(browsed, "details thead", "agreement")

@@ -208,7 +208,8 @@ def figures(file: Path, form: str, path: Path) -> tuple[str, dict[str, float], d
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_four_answers_are_scored_as_published_and_folded(genai: Path, tmp_path: Path, kind: str) -> None:
     said = ["Image A", "Image B", "Both good", "Both good", "Failed", None, "Tie", "Both bad"]
-    table = pd.DataFrame({"key": keys(genai), "winner": said})
+    table = pd.DataFrame({"key": keys(genai), "winner": said, "score_a": 1.0, "score_b": 2.0})
+    table.loc[4:5, "score_a"] = None  # a winner that is given counts, whatever the scores
     file = tmp_path / f"mine.{kind}"
     if kind == "jsonl":
         table.to_json(file, orient="records", lines=True)

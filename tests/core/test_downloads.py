@@ -130,9 +130,10 @@ def left(folder: Path) -> list[str]:
 
 
 def test_an_image_is_fetched_once_also_through_a_redirect(server: ThreadingHTTPServer, tmp_path: Path) -> None:
-    assert [fetch(server, tmp_path, path) for path in ("good", "good", "to_good", "to_good")] == [PNG] * 4
-    assert Badly.asked == ["/good", "/to_good", "/good"]
-    assert left(tmp_path) == [".image", ".image"]
+    paths = ("good", "good", "to_good", "to_good", "good?1", "good?2")
+    assert [fetch(server, tmp_path, path) for path in paths] == [PNG] * 6
+    assert Badly.asked == ["/good", "/to_good", "/good", "/good?1", "/good?2"]
+    assert left(tmp_path) == [".image"] * 4
     assert Badly.told.items() >= {"User-Agent": "editjudge", "Accept": "image/*", "Accept-Encoding": "identity"}.items()
     assert fetched(address(server, "good").replace("http", "HTTP"), tmp_path) == PNG
     assert len(fetch(server, tmp_path, "full")) == 500_000

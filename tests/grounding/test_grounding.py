@@ -165,7 +165,8 @@ def test_a_person_has_one_box_and_the_attributes_that_change(sound: Server, tmp_
 def test_failed_candidates_and_recipes_without_regions_ask_nothing(tmp_path: Path) -> None:
     row = prompt(0, "subject_remove", "Remove the red square.", drawn({"red": BOXES[0]}))
     nowhere = at("http://127.0.0.1:9/v1", tries=1)
-    assert run(([row], [candidate(row, "m", None)]), REMOVE, nowhere, tmp_path / "c").found == {}
+    found = run(([row], [candidate(row, "m", None)]), REMOVE, nowhere, tmp_path / "c")
+    assert (found.found, found.accounts["parser"].requests) == ({}, 0)
     given = [row], [candidate(row, "m", row["image"])]
     assert run(given, TONE, nowhere, tmp_path / "c").found == {("k0000", "m"): Grounded()}
 

@@ -228,6 +228,8 @@ def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
     rules = tiers.rules_of(RECIPES[task], section(values, "train_pairs", tiers.PairsSetting), laptop)
     assert rules
     assert not {name for each in rules for name, _ in each.secondary} & set(laptop)
+    thresholds = values["train_pairs"]["thresholds"].get(task, {}).values()
+    assert not [each for each in thresholds if each.get("primary") in (each.get("secondary") or ())], "votes twice"
 
 
 def test_params_name_the_recipe_of_each_of_the_papers_18_tasks() -> None:

@@ -108,6 +108,11 @@ def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(tiny, pho
         assert values["edit_area", "dinov3_structure_similarity"] == pytest.approx(expected, abs=1e-5)
         [first], [second] = models.model("segmenter").masks([photo, edit], [[BOX], [BOX]])
         assert values["edit_area", "iou"] == pytest.approx((first & second).sum() / (first | second).sum(), abs=1e-5)
+    name = "sam_clip_cls_sim"
+    alone = prompt_of(photo, (BOX,), Recipe("t", (("edit_area", (name,)),), "edit_area"), edits)
+    found = batch.measure_group([alone], Models(replace(tiny, dinov3="none")))
+    same = [[m for m in row["measures"] if m["measure"] == name] for row in rows]
+    near([row | {"measures": own} for row, own in zip(rows, same, strict=True)], found)
 
 
 def near(rows: list[dict], others: list[dict]) -> None:
@@ -240,6 +245,9 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
         for setting in (SlotSetting(), SlotSetting(faces="none", batch_size=3, prompts=5)):
             assert len(list(batch.measure_all([prompt], [EMBEDDED], setting, cache, "t"))) == 1
         assert cache.counts() == {"computed": 1, "reused": 1}
+        changed = replace(prompt, edits=(batch.Altered(data, (), ("hair",)),))
+        assert len(list(batch.measure_all([changed], [EMBEDDED], SlotSetting(), cache, "t"))) == 1
+        assert cache.counts() == {"computed": 2, "reused": 1}, "what a person's edit changes is not measured"
 
 
 @pytest.mark.parametrize("name", ["hair_texture_energy_diff", "body_appearance_dino_cosine_sim"])

@@ -78,6 +78,7 @@ def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
     with Running() as running:
         results = asyncio.run(ask_all(running.url))
         told = requests.get(f"{running.url}/metrics", timeout=60).text
+    assert running.service.scorers == [None], "let go of at the end"
     assert len(results) == 300
     for n, (result, edit) in enumerate(zip(results, edits, strict=True)):
         if n % 20 == 0:

@@ -43,8 +43,9 @@ def run(tasks: Sequence[str] = ("t",), **changes: object) -> tuple[list[str], di
     return keys, json.loads(Path("metrics/filter.json").read_text())[0]["t"], curve
 
 
-def test_the_kept_pairs_and_their_coverage(pool: list[dict]) -> None:
+def test_the_kept_pairs_and_their_coverage(pool: list[dict], capsys) -> None:
     keys, metrics, curve = run()
+    assert "sample_num" not in capsys.readouterr().out, "the pool gave as many"
     vectors = np.load("data/embeddings/t.npy").astype(float)
     distances = pairwise_distances(vectors, vectors[[int(key[1:]) for key in keys]], metric="cosine").min(axis=1)
     assert keys[0] == "k0"

@@ -386,6 +386,10 @@ def test_a_scorer_is_correlated_by_its_scores() -> None:
     assert result["pointwise"]["aurora"] == pytest.approx(1)
     assert report.published("imagenhub", result)[0]["value"] == pytest.approx(np.tanh(1))
     assert report.published("imagenhub", result)[1]["value"] == pytest.approx(1)
+    told = [
+        {each["name"] for each in report.published("aurora", found)} for found in (result, result | {"pointwise": None})
+    ]
+    assert [{name for name in names if "accuracy" in name} for names in told] == [set(), told[1]], "of pairs alone"
 
 
 def test_a_benchmark_may_choose_its_judges() -> None:

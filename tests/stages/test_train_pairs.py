@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from editjudge.core import params, records
-from editjudge.core.settings import read
-from editjudge.labels import tiers
+from editjudge.core.settings import read, section
+from editjudge.labels import explained, tiers
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.stages import train_pairs
 
@@ -41,6 +41,15 @@ def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None
     assert {(item.pair.winner, item.pair.loser) for item in chosen} >= {("good", "bad")}
     assert all("copy" not in (item.pair.winner, item.pair.loser) for item in chosen)
     assert counts["candidates_unedited"] == counts["candidates_failed"] == counts["prompts_with_pair"] == 1
+
+
+def test_before_any_pair_is_made_those_that_may_be_one_stand() -> None:
+    setting = section(params.load(ROOT / "params.yaml"), "train_pairs", tiers.PairsSetting)
+    rows = [row | {"reason": None} for row in prompt("p1")]
+    for trained, why, made in ((None, "stands", True), ([], "beyond_cap", False)):
+        [(_, pairs)] = explained.explained(rows, [], trained, RULES, setting).values()
+        [pair] = [each for each in pairs if {each["a"], each["b"]} == {"good", "bad"}]
+        assert (pair["why"], pair["made"], pair["winner"]) == (why, made, "Image B")
 
 
 def test_the_cap_counts_prompts_that_gave_a_pair_and_one_without_says_why() -> None:

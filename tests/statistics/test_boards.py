@@ -42,9 +42,9 @@ def test_a_board_is_written_as_markdown_csv_and_json(tmp_path: Path) -> None:
     assert lines[2] == "| 1 | a\\|b | 1100 | 1050 | 1151 | - | - | 0.975 | - | 1100 |"
     with (tmp_path / "board.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["model"], row["rating"], row["low"], row["visual_quality"]) for row in rows] == [
-        ("a|b", "1100.4", "1050.0", "1100.4"),
-        ("c, d", "899.6", "", ""),
+    assert [(row["model"], row["rating"], row["low"], row["matches"], row["visual_quality"]) for row in rows] == [
+        ("a|b", "1100.4", "1050.0", "", "1100.4"),
+        ("c, d", "899.6", "", "12", ""),
     ]
     assert json.loads((tmp_path / "board.json").read_text())[1]["matches"] == 12
     with pytest.raises(FileError, match=r"board\.txt: .*known: \.md, \.csv, \.tex, \.json"):

@@ -12,6 +12,7 @@ from typing import Any
 import lessons
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file
 from trl import SFTTrainer
 
@@ -247,6 +248,8 @@ def test_samples_are_balanced_over_types_and_scores():
     backwards = {every[::-1][n]["key"] for n in rater.balanced(every[::-1], 27)}
     assert backwards == {row["key"] for row in kept}
     assert rater.balanced(every, 0) == rater.balanced(every, 1000) == [*range(len(every))]
+    rows = Dataset.from_list([row | {"part": "train", "prompt": row["key"], "rubrics": "brief"} for row in every])
+    assert sum(map(len, lessons.rater(most=27).parts(rows))) == 27
 
 
 def test_agreement_within_a_point_counts_the_unread_as_wrong():

@@ -148,6 +148,8 @@ def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tiny: Tiny) -
     """A DINOv3 is told from it by its config."""
     assert isinstance(third := dino("scorers.d.model", str(tiny("dinov3"))), DinoEncoder)
     assert third.images([PHOTO, OTHER]).shape == (2, 32)
+    found = dino("scorers.d.model", str(tiny("dinov2")), dtype="bfloat16", batch_size=3)
+    assert (found.model.dtype, found.batch_size) == (torch.bfloat16, 3)
     found = dino("scorers.d.model", str(tiny("dinov2")))
     assert isinstance(found, Dinov2)
     pixels = found.fed([PHOTO], 56, 56)
