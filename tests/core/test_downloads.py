@@ -223,9 +223,7 @@ def certificate(file: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(("name", "right"), [("localhost", True), ("elsewhere.example", False)])
-def test_the_certificate_must_be_the_hosts_though_its_address_is_connected_to(
-    server, tmp_path, monkeypatch, name, right
-):
+def test_the_certificate_is_the_hosts_though_its_address_is_connected_to(server, tmp_path, monkeypatch, name, right):
     file = certificate(tmp_path / "c.pem", name)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(file)

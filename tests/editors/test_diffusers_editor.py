@@ -73,18 +73,15 @@ def fresh(entry: Entry) -> Load:
     return load
 
 
-def smaller(size: Callable[..., Any], area: int, ratio: float) -> Any:
-    return size(area / 16 if area == 1024**2 else area, ratio)
-
-
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A megapixel, to which pipelines take pictures by themselves, costs a CPU seconds: a sixteenth of it, and of
     JoyAI's sizes two small ones."""
     monkeypatch.setitem(BUCKETS, 1024, [(96, 128), (128, 96)])
     for module in OF_A_MEGAPIXEL:
-        size = functools.partial(smaller, module.calculate_dimensions)
-        monkeypatch.setattr(module, "calculate_dimensions", size)
+        own = module.calculate_dimensions
+        small = functools.partial(lambda size, area, ratio: size(area / 16 if area == 1024**2 else area, ratio), own)
+        monkeypatch.setattr(module, "calculate_dimensions", small)
 
 
 @pytest.fixture(scope="module")

@@ -77,17 +77,14 @@ def trial(url: str, name: str, edits: Sequence[Edit], length: int, in_flight: in
     def ask(n: int) -> Score | Unscored:
         if n % EVERY == 0:
             path, body = attacks[n // EVERY % len(attacks)]
-            found.statuses[path, hung_up(url, path) if body is None else posted(url + path, body)] += 1
+            got = hung_up(url, path) if body is None else requests.post(url + path, data=body, timeout=600).status_code
+            found.statuses[path, got] += 1
         [answer] = clients[n % len(clients)].score([edits[n]])
         return answer
 
     with ThreadPoolExecutor(in_flight) as threads:
         found.answers = list(threads.map(ask, range(len(edits))))
     return found
-
-
-def posted(address: str, body: bytes) -> int:
-    return requests.post(address, data=body, timeout=600).status_code
 
 
 def hung_up(url: str, path: str) -> int:

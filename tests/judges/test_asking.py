@@ -256,12 +256,10 @@ def test_an_answer_about_one_dimension_is_none_about_another(name, question, bas
     assert [words.index(text) for text in asked] == [0, 0, 1, 1], "the model was asked in these words"
 
 
-def test_missing_models_and_judges_are_named(tmp_path: Path) -> None:
-    with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no folder"):
-        opening.open_judges({"j": setting(tmp_path / "none")})
-    for judges in ({}, None, "pvc_judge"):
-        with pytest.raises(params.ParamsError, match="no judge to ask"):
-            opening.open_judges(judges)  # type: ignore[arg-type]
+@pytest.mark.parametrize("judges", [{}, None, "pvc_judge"])
+def test_where_there_are_no_judges_is_named(judges: Any) -> None:
+    with pytest.raises(params.ParamsError, match="no judge to ask"):
+        opening.open_judges(judges)
 
 
 def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:

@@ -171,8 +171,8 @@ SHORT = replace(style("pvc"), max_new_tokens=12)
 
 @pytest.fixture(scope="module")
 def questions() -> list[Question]:
-    texts = ["Remove the cup", "Make the whole picture look like a rainy night in the city, with lamps"]
-    return [Question(f"q{i}", texts[i % 2], png(3 * i), png(3 * i + 1), png(3 * i + 2)) for i in range(5)]
+    texts = ["Remove the cup", LONG]
+    return [Question(f"q{i}", texts[i % 2], *(png(3 * i + n) for n in range(3))) for i in range(5)]
 
 
 class Scripted:

@@ -51,17 +51,14 @@ class Likeness(Judge):
         return Verdict(question.key, reason="an image cannot be used")
 
 
-def verdict(winner: Winner | None) -> BothOrders:
-    said = Verdict("", winner, reason=None if winner else "unread")
-    return BothOrders(said, said, said)
-
-
 @each_row("winners, rates")
 def test_a_win_rate_is_over_those_that_could_be_compared(winners: list[str], rates: list[float | str]) -> None:
     """winners: of every two edits, A, B, = or ? (failed). rates: of each edit, or why it has none."""
     names: dict[str, Winner | None] = {"A": "Image A", "B": "Image B", "=": "Tie", "?": None}
     edits = [Edit("x", b"s", bytes([n])) for n in range(len(rates))]
-    verdicts = dict(zip(combinations(range(len(rates)), 2), (verdict(names[each]) for each in winners), strict=True))
+    said = [Verdict("", names[each], reason=None if names[each] else "unread") for each in winners]
+    pairs = zip(combinations(range(len(rates)), 2), said, strict=True)
+    verdicts = {pair: BothOrders(one, one, one) for pair, one in pairs}
     found = groups.by_verdicts([*edits, Unscored("no source")], verdicts)
     assert [each.overall if isinstance(each, Score) else each.reason for each in found[:-1]] == rates
     assert found[-1] == Unscored("no source")

@@ -180,11 +180,8 @@ def test_misuse_is_refused_and_bad_rows_are_named(rows, more, message):
         k_center_greedy(rows, 2, **more)
 
 
-seeds = st.integers(0, 2**32 - 1)
-
-
 @settings(max_examples=60)
-@given(seeds, st.integers(2, 60), st.integers(3, 9), st.integers(1, 20))
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.integers(3, 9), st.integers(1, 20))
 def test_order_of_rows_and_their_lengths_do_not_matter(seed, rows, d, n):
     rng = np.random.default_rng(seed)
     embeddings = rng.normal(size=(rows, d))

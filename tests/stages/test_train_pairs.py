@@ -135,13 +135,6 @@ def test_prompts_without_verdicts_are_counted() -> None:
     assert train_pairs.report({"sref": (counts, Counter(), Counter())})["prompts_without_pair"] == 1
 
 
-def judged_row(key: str, task: str) -> dict:
-    """A row of pair_verdicts, as a judge that prefers b gives it."""
-    said = dict.fromkeys(("forward", "backward", "winner"), "Image B") | {"judge": "j", "p_a": 0.1, "reason": None}
-    full = verdict(key, "a", "b", "Image B") | {"task": task, "dimension": "visual_consistency", "p_a": 0.1}
-    return full | {"reason": None, "verdicts": [said]}
-
-
 def test_one_task_after_the_other_is_read_and_written_measured_or_judged(workdir: Path, monkeypatch, capsys) -> None:
     """No more is in memory than the pairs of one task; it says which task has none."""
     for name in ("pipelines", "stages"):
@@ -157,9 +150,10 @@ def test_one_task_after_the_other_is_read_and_written_measured_or_judged(workdir
         records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
         edits = [annotation("p", model, 0.5, 1.0) for model in "ab"] if task in judged else prompt("p")
         records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")
-    for task in judged:
-        said = [] if task == "enhancement" else [judged_row("p", task)]
-        records.write(Path(f"data/pair_verdicts/{task}.parquet"), said, "pair_verdicts")
+    said = dict.fromkeys(("forward", "backward", "winner"), "Image B") | {"judge": "j", "p_a": 0.1, "reason": None}
+    full = verdict("p", "a", "b", "Image B") | {"task": "sref", "dimension": "visual_consistency", "p_a": 0.1}
+    for task, rows in (("enhancement", []), ("sref", [full | {"reason": None, "verdicts": [said]}])):
+        records.write(Path(f"data/pair_verdicts/{task}.parquet"), rows, "pair_verdicts")
     steps, plain, add = [], records.iterate, records.RowWriter.add
     monkeypatch.setattr(records, "iterate", lambda file, *rest: steps.append(f"read {file.stem}") or plain(file, *rest))
     monkeypatch.setattr(records.RowWriter, "add", lambda self, row: steps.append(row["task"]) or add(self, row))

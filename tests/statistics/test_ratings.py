@@ -113,14 +113,6 @@ def test_fit_matches_a_general_minimiser(weighting, alpha):
     assert np.allclose(fitted.log_nu, other[4:], atol=1e-4)
 
 
-def refits(matches, alpha, n, seed=0):
-    """Abilities (n, K) of refits to clusters drawn with replacement."""
-    rng = np.random.default_rng(seed)
-    members = [np.flatnonzero(matches.cluster == c) for c in np.unique(matches.cluster)]
-    drawn = [np.concatenate([members[c] for c in rng.integers(len(members), size=len(members))]) for _ in range(n)]
-    return np.array([fit(of_rows(matches, rows), alpha).abilities for rows in drawn])
-
-
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_the_covariance_is_that_of_refits_to_resampled_clusters(weighting):
     """80 photos that differ: two of five models change places on half of them."""
@@ -129,7 +121,10 @@ def test_the_covariance_is_that_of_refits_to_resampled_clusters(weighting):
     matches = dataclasses.replace(matches, outcome=np.where(swapped, -matches.outcome, matches.outcome))
     fitted = fit(matches, weighting=weighting)
     covariance = clustered_covariance(matches, fitted)
-    assert np.allclose(np.cov(refits(matches, 0.01, 400).T), covariance, atol=0.2 * covariance.max())
+    rng, members = np.random.default_rng(0), [np.flatnonzero(matches.cluster == c) for c in range(80)]
+    drawn = (np.concatenate([members[c] for c in rng.integers(80, size=80)]) for _ in range(400))
+    refits = np.array([fit(of_rows(matches, rows), 0.01).abilities for rows in drawn])
+    assert np.allclose(np.cov(refits.T), covariance, atol=0.2 * covariance.max())
     assert np.allclose(covariance.sum(axis=0), 0, atol=1e-12)
 
 

@@ -178,11 +178,8 @@ def test_the_same_pairs_a_step_for_any_number_of_processes(processes: int, most:
         assert replace(lessons.judge().setting, global_batch=16, batch_size=most).shares(processes) == found
 
 
-Samples = list[Sample]
-
-
 @pytest.mark.parametrize("rank", [4, 0])
-def test_what_is_saved_is_a_plain_checkpoint_with_a_card(train: Train, rated: Samples, tmp_path: Path, rank: int):
+def test_what_is_saved_is_a_plain_checkpoint_with_a_card(train: Train, rated, tmp_path: Path, rank: int):
     trained = train(lessons.rater(lora_rank=rank, max_steps=1), rated, tmp_path / "one")
     assert trained.rows == [6, 2, 0]
     load_model(tmp_path / "one")

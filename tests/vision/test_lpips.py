@@ -42,18 +42,14 @@ def convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int, 
     return np.einsum("chwij,ocij->ohw", windows, weight, optimize=True) + bias[:, None, None]
 
 
-def pooled(x: np.ndarray) -> np.ndarray:
-    return np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))[:, ::2, ::2].max((3, 4))
-
-
 def features(rgb: np.ndarray, weights: Weights) -> list[np.ndarray]:
     """AlexNet after each of its five ReLUs, float64, of unit length over the channels."""
     scaled = rgb.astype(np.float64) / 127.5 - 1
     x = ((scaled - [-0.030, -0.088, -0.188]) / [0.458, 0.448, 0.450]).transpose(2, 0, 1)
     found = []
     for number, stride, padding in ((0, 4, 2), (3, 1, 2), (6, 1, 1), (8, 1, 1), (10, 1, 1)):
-        if number in (3, 6):
-            x = pooled(x)
+        if number in (3, 6):  # pooled
+            x = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))[:, ::2, ::2].max((3, 4))
         weight, bias = (weights[f"features.{number}.{part}"].astype(np.float64) for part in ("weight", "bias"))
         x = np.maximum(convolved(x, weight, bias, stride, padding), 0)
         found.append(x / (np.sqrt((x**2).sum(0)) + 1e-10))
