@@ -318,8 +318,10 @@ def test_the_library_reads_what_is_written(bases: Bases, adapter_dir: Path, tmp_
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dtype_of_the_result(dtype: Precision, bases: Bases, adapter_dir: Path, tmp_path: Path):
-    base = bases["bfloat16" if dtype == "float32" else "float32"]
+    other = "bfloat16" if dtype == "float32" else "float32"
+    base = bases[other]
     merge_adapter(base, adapter_dir, tmp_path / "merged", dtype)
+    assert json.loads((base / "config.json").read_text())["dtype"] == other, "the base stays as it is"
     config = json.loads((tmp_path / "merged" / "config.json").read_text())
     assert config["dtype"] == dtype
     exact = PeftModel.from_pretrained(load_model(base), str(adapter_dir)).merge_and_unload().state_dict()

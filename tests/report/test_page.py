@@ -380,6 +380,9 @@ def test_a_page_without_its_folders_says_so(bare: Page, site: Path, tmp_path: Pa
     shutil.copytree(site.parent / "data", tmp_path / "data")
     bare.reload()
     until(bare, "document.querySelector('#telling .none')?.innerText === 'no image here'")
+    (tmp_path / "data/details-0.js").unlink()
+    open_pair(bare, "color_alter-00003_pair_box_vs_precise")
+    until(bare, "document.querySelector('#pair').innerText.includes('regions of this pair are left out')")
 
 
 def test_blinking_can_be_paused(opened: Page) -> None:

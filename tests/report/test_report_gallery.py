@@ -262,6 +262,8 @@ def test_every_chart_names_its_axes_columns() -> None:
             own = set(layer.get("data", {"values": [{}]})["values"][0])
             fields = {each["field"] for each in layer["encoding"].values() if "field" in each}
             assert fields <= (own or columns), chart["title"]
+    needed = figures.figure("power", [{"needed": 9}], "x")
+    assert (needed["title"].split()[0], needed["spec"]["encoding"]["y"]["title"]) == ("Photos", "photos")
 
 
 def test_the_graph_has_each_stage_beneath_what_it_reads() -> None:
