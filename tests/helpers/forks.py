@@ -4,8 +4,9 @@ A server that has imported libraries forks for each run, which has the folder, t
 0, 1 and 2 of who asks. A run ends without the interpreter's tidying up, which would take longer than most runs' work.
 There are two: that of `run` and `program` has all of our settings and our program, too, but not torch; that of `python`
 and of pytest-xdist has torch and DVC, but nothing of ours, so that a copy of the repository runs its own code. They
-import when they are first asked; the processes of a test session share them. Elsewhere than on Linux, whose sockets
-these are and where libraries stand a fork, each run is a process of its own that imports everything.
+import when they are first asked; the processes of a test session share them. A run is killed when who asked for it
+ends. They need Linux: its sockets, and libraries that can be forked. Elsewhere each run is a process of its own, which
+imports everything.
 
 pytest-xdist's processes do tidy up. They all have one hash seed, and begin with one state of NumPy's random numbers."""
 
@@ -91,6 +92,8 @@ def serve():
         fcntl.fcntl(asked, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(asked, fcntl.F_SETSIG, signal.SIGKILL)  # once who asked has ended
         fcntl.fcntl(asked, fcntl.F_SETFL, os.O_ASYNC)
+        if select.select([asked], [], [], 0)[0]:
+            os._exit(1)  # it has ended already
         folder, environment, sys.executable, (kind, *sys.argv) = json.loads(said)
         for number, file in enumerate(files):
             os.dup2(file, number)
@@ -146,8 +149,8 @@ sys.exit(status)
 COLD = """
 import atexit, os, runpy, sys
 loaded, *sys.argv = sys.argv[1:]
-names = {"torch", "transformers", "diffusers"}
-atexit.register(lambda: os.write(int(loaded), " ".join(names & {*sys.modules}).encode()))
+tell = lambda to, names: os.write(to, " ".join(names & {*sys.modules}).encode())
+atexit.register(tell, int(loaded), {"torch", "transformers", "diffusers"})
 runpy._run_module_as_main(sys.argv[0])
 """
 
@@ -196,7 +199,7 @@ def python() -> Path:
 
 
 def pytest_xdists() -> Path:
-    """A program that does what `python -c` does, for pytest-xdist's processes, which outlive it if it is killed."""
+    """A program that does what `python -c` does, for pytest-xdist's processes."""
     return _program("-c", repr(sys.executable))
 
 

@@ -1,6 +1,7 @@
 """A small DVC repository of its own: pools of one task and the stage candidates."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def arena_row(pair: records.Row) -> records.Row:
 
 
 def run(words: str) -> str:
-    return f"PYTHONPATH={ROOT / 'src'} {forks.python()} -m editjudge.stages.{words}"
+    return f"PYTHONPATH={shlex.quote(str(ROOT / 'src'))} {shlex.quote(str(forks.python()))} -m editjudge.stages.{words}"
 
 
 def stage(model: str) -> dict[str, Any]:

@@ -304,7 +304,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(own | {"scores": {"c": "a / (b - 2)", "d": "b"}, "overall": "d"}))
     [[rated]] = rubrics.questions(str(file), "").rate(lambda *_: [[said]], edits("any"))
     assert (rated.scores, rated.reason) == (None, "c: the formula a / (b - 2) divides by zero for this reply")
-    for wrong in ("a + c", "a / (b - b)", "a ** 2", "open(a)", "__import__('os')", "a.b", "a +", "'a'"):
+    for wrong in ("a + c", "a / (b - b)", "sqrt(a - 2)", "a ** 2", "open(a)", "__import__('os')", "a.b", "a +", "'a'"):
         file.write_text(yaml.safe_dump(own | {"overall": wrong}))
         with pytest.raises(UserError, match=r"own\.yaml\.overall is no formula of a, b"):
             rubrics.questions(str(file), "")

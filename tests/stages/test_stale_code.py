@@ -1,5 +1,6 @@
 """DVC is never told that code made what other code made: a small repository with the stages `code` and `toy`."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class Repository:
         (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
         (folder / "stages").mkdir()
         for name, entry in STAGES.items():
-            entry["cmd"] = f"PYTHONPATH=src {forks.python()} -m editjudge.stages.{name}"
+            entry["cmd"] = f"PYTHONPATH=src {shlex.quote(str(forks.python()))} -m editjudge.stages.{name}"
         (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
         self.margin(0.3)
 

@@ -16,7 +16,6 @@ from cases import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge.core.tables import TableError
 from editjudge.statistics import matches, ratings
 
 KEYS = "p1_pair_a_vs_b", "p1_pair_b_vs_c", "p2_pair_a_vs_c", "p2_pair_b_vs_a"
@@ -131,7 +130,7 @@ def test_other_bad_files_are_named(tmp_path):
     [data] = [pa.array([b"p_pair_a_vs_b\xff"]).buffers()]
     pq.write_table(pa.table({"key": pa.Array.from_buffers(pa.string(), 1, data)}), tmp_path / "latin.parquet")
     for bad in (saved(tmp_path, b"PAR1 cut", "m.parquet"), tmp_path / "latin.parquet"):
-        with pytest.raises(TableError, match=rf"{bad.name}: not readable as Parquet"):
+        with pytest.raises(matches.MatchError, match=rf"{bad.name}: not readable as Parquet"):
             matches.load([bad])
     pq.write_table(pa.table({"key": ["p_pair_a_vs_b"], "winner": [np.nan]}), tmp_path / "m.parquet")
     with pytest.raises(matches.MatchError, match=r"m.parquet: match 1: winner must be text, not nan"):

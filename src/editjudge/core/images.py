@@ -44,7 +44,8 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
 
 def shown_size(width: int, height: int, least: int, most: int, unit: int = PATCHES) -> tuple[int, int]:
-    """Width and height in which a Qwen-VL is shown an image: multiples of `unit`, of `least` to `most` pixels.
+    """Width and height in which a Qwen-VL is shown an image: multiples of `unit`, of `least` to `most` pixels, but for
+    the slenderest images, whose short side is one `unit`.
 
     That of transformers' smart_resize, and so of the processors in training, judging and serving; an image that has
     such a size keeps it."""
@@ -55,7 +56,7 @@ def shown_size(width: int, height: int, least: int, most: int, unit: int = PATCH
     elif wide * high < least:
         grow = math.sqrt(least / (height * width))
         wide, high = (math.ceil(side * grow / unit) * unit for side in (width, height))
-    return max(unit, wide), max(unit, high)  # a side below half a unit was rounded to none
+    return max(unit, wide), max(unit, high)  # a side of at most half a unit was rounded to 0
 
 
 def encode_png(rgb: np.ndarray) -> bytes:

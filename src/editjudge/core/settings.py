@@ -116,7 +116,7 @@ def line_of(where: str, kind: Any, error: Any) -> str:
     if error["type"] in MAPPINGS:
         must = "must have fields of its own"
     elif error["type"] in MUST:
-        told = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
+        told = {name: f"{limit:.15g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
         must = f"must be {MUST[error['type']].format(**told)}".replace("'", "")
     return f"{key} {must}, not {error['input']!r:.200}"
 

@@ -232,7 +232,7 @@ class Questions:
             names = dict.fromkeys(self.scores, 1.0) if where == "overall" and self.scores else numbers
             try:
                 _ = formula and _value(formula, names, strict=True)
-            except (SyntaxError, LookupError, TypeError, ArithmeticError) as error:
+            except (SyntaxError, LookupError, TypeError, ValueError, ArithmeticError) as error:
                 raise Wrong(where, f"is no formula of {', '.join(names)}: {formula} ({error})") from None
 
     @property
@@ -322,8 +322,8 @@ def worded(layout: str | Mapping[str, Any], words: Path, out: Path) -> str:
 
 
 def _value(formula: str, of: Mapping[str, float], strict: bool = False) -> float | str | None:
-    """What a formula comes to; why nothing, where it divides by zero; None where a name has no value. A function leaves
-    such names out. strict: raises instead."""
+    """The value of a formula. A text says why there is none, as after a division by zero; None: a name has no value,
+    which a function leaves out. strict: raises instead."""
 
     def at(node: ast.AST) -> float | None:
         match node:

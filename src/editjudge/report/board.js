@@ -42,7 +42,7 @@ function leaderboard(boards, editors) {
 
 function matchesOf(counts) {
   return [counted(counts.matches, "match").replace(/hs$/, "hes"), counted(counts.ties, "tie"), counts.unscored ? `${counts.unscored} without a verdict` : null, counted(counts.clusters, "photo"),
-    counts.gated ? `${counted(counts.gated, "win")} of edits that followed the instruction less, counted as ${counts.gated === 1 ? "a tie" : "ties"}` : null,
+    counts.gated ? `${counted(counts.gated, "win")} where the edit followed the instruction less, counted as ${counts.gated === 1 ? "a tie" : "ties"}` : null,
     known(counts.kendall_tau) ? `Kendall's tau with the known order ${show(counts.kendall_tau, 2)}` : null].filter(Boolean).join(" · ");
 }
 

@@ -106,7 +106,7 @@ def rank_files(
 ) -> dict[str, Any]:
     """The leaderboard of match files, see `rated`; as `by_<column>` the boards of each value of the columns in `by`.
 
-    given: fields of RankSetting. models, judge: see `matches.load`. ParamsError, FileError, MatchError, TableError."""
+    given: fields of RankSetting. models, judge: see `matches.load`. ParamsError, FileError, MatchError."""
     setting = vars(read_setting("rank", RankSetting, given))
     table = taking_part(matches.load(files, models, judge), setting)
     try:

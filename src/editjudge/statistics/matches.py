@@ -22,9 +22,10 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 
 from editjudge.core.errors import UserError
-from editjudge.core.tables import parquet
+from editjudge.core.tables import BROKEN
 from editjudge.core.winner import SIGNS, WINNERS
 from editjudge.statistics.ratings import Matches
 
@@ -48,8 +49,7 @@ def load(paths: Sequence[Path], models: Collection[str] | None = None, judge: st
     judge: take only this judge's matches; needed where the files have several.
     Rows stand in the order of the files. Raises MatchError for a file that is missing, empty, of an unknown kind or
     malformed, a key that cannot be resolved, a winner that is none of Image A, Image B, Tie and null, a model that
-    meets itself or is not in `models`, a match that occurs twice, and for several judges where none is chosen;
-    TableError for a file that is no Parquet file."""
+    meets itself or is not in `models`, a match that occurs twice, and for several judges where none is chosen."""
     if not paths:
         raise MatchError("no match files")
     raw = [_read(path) for path in paths]
@@ -169,20 +169,21 @@ def _of_line(row: Any) -> list[dict[str, Any]]:
 
 def _read_table(path: Path) -> pd.DataFrame:
     """A Parquet or CSV file's values as they are, None where there is none."""
-    if path.suffix == ".parquet":
-        rows: Any = [*parquet(path, COLUMNS)]
-        return pd.DataFrame(rows, index=range(1, len(rows) + 1), dtype=object)
-    kinds = dict.fromkeys(COLUMNS, pa.string())
     try:
-        table = pyarrow.csv.read_csv(
-            path,
-            pyarrow.csv.ReadOptions(block_size=_LONGEST_LINE),
-            pyarrow.csv.ParseOptions(newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""], strings_can_be_null=True),
-        )
-    except (pa.ArrowInvalid, OSError) as error:
-        raise MatchError(f"{path}: not readable as CSV: {error}") from error
-    columns = {name: table[name].to_pylist() for name in COLUMNS if name in table.column_names}
+        if path.suffix == ".parquet":
+            table = pq.read_table(path, columns=[name for name in COLUMNS if name in pq.read_schema(path).names])
+        else:
+            kinds = dict.fromkeys(COLUMNS, pa.string())
+            table = pyarrow.csv.read_csv(
+                path,
+                pyarrow.csv.ReadOptions(block_size=_LONGEST_LINE),
+                pyarrow.csv.ParseOptions(newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""], strings_can_be_null=True),
+            )
+        columns = {name: table[name].to_pylist() for name in COLUMNS if name in table.column_names}
+    except BROKEN as error:
+        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+        raise MatchError(f"{path}: not readable as {kind}: {error}") from error
     return pd.DataFrame(columns, index=range(1, len(table) + 1), dtype=object)
 
 
